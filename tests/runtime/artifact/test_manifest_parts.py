@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.artifact.checks.consistency import _EMPTY, check_consistency
+from mlcc.artifact.checks.consistency import _EMPTY, _out_of_range, check_consistency
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import (
     AdaptersInfo,
@@ -22,6 +22,7 @@ from mlcc.artifact.schema import (
     VisionInfo,
     tables_of,
 )
+from mlcc.artifact.text_files import GENERATION_CONFIG, generation_config
 from mlcc.errors import ArtifactError
 from tests.runtime.artifact.small_artifact import make
 
@@ -222,3 +223,55 @@ def test_an_empty_file_has_no_chunks(manifest: Manifest) -> None:
 
 def test_columns_of_tokens_are_known_and_in_order(manifest: Manifest) -> None:
     checked(manifest, "columns of tokens that make no sense", token_columns=("x",))
+
+
+INT32, INT53 = 2**31 - 1, 2**53 - 1
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "least", "most"),
+    [
+        ("model", "vocab_size", 6, INT32),  # its end tokens are 2 and 5
+        ("model", "parameters", 0, INT53),
+        ("limits", "context", 1, INT32),
+        ("limits", "max_batch", 1, 1 << 16),
+        ("limits", "max_step_tokens", 1, INT32),
+        ("limits", "max_rows", 1, INT32),
+        ("limits", "max_step_pages", 0, 1 << 28),
+        ("limits", "max_copies", 1, INT32),
+        ("memory", "weights_bytes", 0, INT53),
+        ("memory", "cache_bytes", 0, INT53),
+        ("memory", "workspace_bytes", 0, INT53),
+        ("caches", "page_size", 1, 1 << 16),
+        ("caches", "window", 1, INT32),
+        ("caches", "pool", 1, INT32),
+    ],
+)
+def test_numbers_at_their_bounds(
+    manifest: Manifest, part: str, name: str, least: int, most: int
+) -> None:
+    for value, fits in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
+        if name == "window" and not value:
+            continue  # 0 = none
+        old = getattr(manifest, part)
+        changed: Any = (replace(old[0], **{name: value}),) if part == "caches" else None
+        new = replace(manifest, **{part: changed or replace(old, **{name: value})})
+        assert (not [*_out_of_range(new)]) is fits, value
+
+
+def test_how_many_caches_and_which_end_tokens(manifest: Manifest) -> None:
+    for count, fits in ((1, True), (64, True), (0, False), (65, False)):
+        new = replace(manifest, caches=manifest.caches * count)
+        assert (not [*_out_of_range(new)]) is fits
+    for token, fits in ((0, True), (15, True), (-1, False), (16, False)):
+        new = replace(manifest, model=replace(manifest.model, eos_token_ids=(token,)))
+        assert (not [*_out_of_range(new)]) is fits
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "1", "[" * 100_000])
+def test_a_damaged_generation_config(manifest: Manifest, text: str) -> None:
+    with pytest.raises(ArtifactError, match=r"generation_config\.json is damaged"):
+        generation_config(manifest, lambda path: text)
+    assert generation_config(manifest, lambda path: '{"top_k": 5}') == {"top_k": 5}
+    others = tuple(entry for entry in manifest.files if entry.path != GENERATION_CONFIG)
+    assert generation_config(replace(manifest, files=others), lambda path: text) == {}

@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from mlcc.worker.process import FIRST_DELAY_S, HEALTHY_S, MAX_DELAY_S, Backoff
+from mlcc.worker.process import FIRST_DELAY_S, HEALTHY_S, MAX_DELAY_S, Backoff, EngineProcess
+from tests.helpers.toy.toy_model import open_toy
 from tests.runtime.server.helpers.server_process import (
     RunningServer,
     alive,
@@ -117,6 +118,14 @@ def test_a_request_at_which_each_engine_dies_is_kept_once() -> None:
         assert server.process.stderr
         log = server.process.stderr.read()
     assert log.count("ended with exit code 7") == 2
+
+
+def test_a_closed_engine_ends_by_itself() -> None:
+    """It is asked to stop, and killed only if it does not."""
+    engine = EngineProcess(open_toy)
+    process = engine._process
+    engine.close()
+    assert process is not None and process.exitcode == 0
 
 
 def test_how_long_is_waited() -> None:
