@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from mlcc.artifact.folder import Artifact
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.loader import open_model
@@ -136,3 +137,29 @@ def test_answers_on_reference_equal_transformers(family: str, tmp_path: Path) ->
 @shown("vulkan")
 def test_answers_on_vulkan_equal_transformers(family: str, tmp_path: Path) -> None:
     check(family, tmp_path, "vulkan")
+
+
+ELSEWHERE = ("webgpu", "cuda", "metal", "android")
+SHORT = {("smolvlm", "webgpu"), ("qwen3_vl", "cuda"), ("qwen3_vl", "metal")}
+"""Compiled in every run, the others with --long."""
+
+
+def compiles(family: str, target: str) -> Any:
+    marks = [pytest.mark.feature(PART[family], target, "compiles")]
+    marks += [] if (family, target) in SHORT else [pytest.mark.long]
+    return pytest.param(family, target, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("family", "target"),
+    [compiles(f, target) for f in FAMILIES if f != "smolvlm-odd" for target in ELSEWHERE],
+)
+def test_model_and_tower_compile_elsewhere(family: str, target: str, tmp_path: Path) -> None:
+    FAMILIES[family](tmp_path)
+    options = Options(quant="q4", max_batch=4, max_step_tokens=24)
+    row = get_target(target, Choices())
+    out = compile_model(Checkpoint.open(tmp_path), row, tmp_path / "compiled", options, Progress())
+    whole, tower = Artifact.open(out).manifest, Artifact.open(out / "vision").manifest
+    assert (whole.target.name, tower.target.name) == (target, target)
+    assert whole.vision is not None and whole.embeddings is not None and tower.encoder is not None
+    assert whole.embeddings.width == tower.encoder.width

@@ -70,10 +70,12 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
+    MLP: type[nn.Module] = MLP
+
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         self.norm1 = LayerNorm(config.hidden_size, EPS)
         self.norm2 = LayerNorm(config.hidden_size, EPS)
-        self.attn, self.mlp = Attention(config, layer), MLP(config)
+        self.attn, self.mlp = Attention(config, layer), self.MLP(config)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x), table)

@@ -19,7 +19,7 @@ from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import LayerNorm, Linear
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision import qwen2_vl
-from mlcc_compiler.models.vision.qwen2_vl import EPS, Attention, PatchEmbed, max_context
+from mlcc_compiler.models.vision.qwen2_vl import EPS, PatchEmbed, max_context
 from mlcc_compiler.models.vision.tower import Tower
 
 __all__ = ["ALIASES", "DEFAULTS", "Model", "max_context", "read_config"]
@@ -54,17 +54,10 @@ class MLP(nn.Module):
         return self.linear_fc2(ops.activated(self.linear_fc1(x), self.activation))
 
 
-class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
+class Block(qwen2_vl.Block):
+    """Qwen2-VL's with another MLP."""
 
-    def __init__(self, config: DecoderConfig, layer: int) -> None:
-        self.norm1 = LayerNorm(config.hidden_size, EPS)
-        self.norm2 = LayerNorm(config.hidden_size, EPS)
-        self.attn, self.mlp = Attention(config, layer), MLP(config)
-
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        x = x + self.attn(self.norm1(x), table)
-        return x + self.mlp(self.norm2(x))
+    MLP = MLP
 
 
 class Merger(nn.Module):
