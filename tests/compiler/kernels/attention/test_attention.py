@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.cpu.elementwise import activation, norm, rope
 from mlcc_compiler.kernels.cpu.kv_cache import append
 from mlcc_compiler.kernels.cpu.sampling import sample
 from tests.compiler.kernels.cases.attention import MIXED, OTHERS, Case, Inputs, alone, inputs
-from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, NEON, Cpu, compiled, run
+from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, NEON, SSE2, Cpu, compiled, run
 from tests.compiler.kernels.cases.step import BOUNDS, LAYOUTS, OTHER_BOUNDS
 
 
@@ -71,7 +71,8 @@ def test_sinks(cpu: Cpu) -> None:
     """Scores with sinks, for sequences in one range, in several, and in tiles; one sink is far
     above all scores."""
     check(Case(sinks=True), MIXED, cpu)
-    check(Case(sinks=True, window=33, dtype="float16"), MIXED, cpu)
+    if cpu in (BEST, SSE2):  # test_kv_int8 has windows on each
+        check(Case(sinks=True, window=33, dtype="float16"), MIXED, cpu)
 
 
 WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))
@@ -82,7 +83,9 @@ WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))
 def test_both_ways(window: int | None) -> None:
     for cpu in CPUS[: 2 if window == 40 else 1]:
         check(Case(window=window, causal=False), WHOLE, cpu)
-    check(Case(heads=4, kv_heads=4, dim=32, window=window, causal=False, dtype="float16"), WHOLE)
+    if window in (None, 40):
+        case = Case(heads=4, kv_heads=4, dim=32, window=window, causal=False, dtype="float16")
+        check(case, WHOLE)
 
 
 @pytest.mark.parametrize("window", [None, 60])

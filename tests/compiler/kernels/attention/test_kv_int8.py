@@ -98,7 +98,11 @@ def test_attention(cpu: Cpu) -> None:
         np.testing.assert_allclose(found, given.expected, rtol=0, atol=bound(case, cpu))
 
 
-@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+BYTE_DOT_CPUS = [c for c in CPUS if Blocking(*Case(dtype="int8").arguments, c.isa).uses_byte_dot]
+"""The others multiply floats: their rows are not rounded, and no sum can saturate."""
+
+
+@pytest.mark.parametrize("cpu", BYTE_DOT_CPUS, ids=lambda c: c.name)
 @pytest.mark.parametrize(("outlier", "part"), [(1, 100), (30, 50)])
 def test_rows_as_bytes_cost_little_beside_pages(cpu: Cpu, outlier: int, part: int) -> None:
     """The rounding of queries and weights in addition to that of keys and values, also for queries
@@ -124,8 +128,14 @@ def test_which_cpus_multiply_bytes(cpu: Cpu) -> None:
     assert not Blocking(*Case(dtype="float16").arguments, cpu.isa).uses_byte_dot
 
 
-@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
-@pytest.mark.parametrize(("dim", "page"), [(256, 16), (40, 4), (8, 64)])
+@pytest.mark.parametrize(
+    ("dim", "page", "cpu"),
+    [
+        *((256, 16, cpu) for cpu in BYTE_DOT_CPUS),
+        *((*sizes, cpu) for sizes in ((40, 4), (8, 64)) for cpu in CPUS),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
 def test_largest_numbers_do_not_saturate(cpu: Cpu, dim: int, page: int) -> None:
     """Whole numbers up to the largest, which are not rounded: exact except for float32's sums. Keys
     are equal, so that every value has the same weight."""
