@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.server import web
+from mlcc.server.http import static_files
 from tests.runtime.server.helpers.server_process import RunningServer, running
 from tests.runtime.server.helpers.small_site import WASM, make_model, make_page
 
@@ -123,6 +124,23 @@ def test_only_what_is_named_by_its_content_is_kept_unasked(site: TestClient) -> 
         assert answer.headers["cache-control"] == "no-cache"
         again = site.get(f"/web/{name}", headers={"If-None-Match": answer.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_whole_policy() -> None:
+    """One rule more, or one less, is another page's safety."""
+    rules = [
+        "default-src 'self'",
+        "script-src 'self' 'wasm-unsafe-eval'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    assert static_files.policy([]).split("; ") == rules
+    rules[3] += " https: http://localhost:* http://127.0.0.1:*"
+    assert static_files.policy(static_files.ANY_HOST).split("; ") == rules
 
 
 def test_a_policy_without_other_hosts_scripts_on_every_answer(site: TestClient) -> None:
