@@ -29,8 +29,6 @@ from multiprocessing import resource_tracker, spawn, util
 from pathlib import Path
 from typing import Any
 
-at_exit: list[Callable[[], object]] = []
-"""Called at the end of each fork."""
 _execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 _spawn = util.spawnv_passfds  # type: ignore[attr-defined]
 UNLIKE = ("preexec_fn", "shell", "gid", "gids", "uid", "executable", "startupinfo")
@@ -118,8 +116,6 @@ def _become(
         code = _exit_code(run)
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        for end in at_exit:
-            end()
         sys.stdout.flush()
     except BaseException:
         traceback.print_exc()

@@ -60,23 +60,21 @@ SLOWER, PAUSE_S = 2, 10.0
 failed."""
 TRACE = "MLCC_MUTANTS_TRACE"
 TRACER = """
-import atexit, json, os, sys, threading, uuid
+import contextlib, json, os, sys, threading
 
 def install(folder):
     files, seen = set(json.load(open(folder + "/files.json"))), set()
     def line(frame, event, arg):
-        seen.add((frame.f_code.co_filename, frame.f_lineno))
+        at = frame.f_code.co_filename, frame.f_lineno
+        if at not in seen:
+            seen.add(at)
+            with contextlib.suppress(OSError), open(f"{folder}/{os.getpid()}.lines", "a") as out:
+                out.write(json.dumps(at) + "\\n")  # at once: SIGKILL ends some processes
         return line
     def call(frame, event, arg):
         return line(frame, event, arg) if frame.f_code.co_filename in files else None
-    def dump():
-        sys.settrace(None)
-        with open(f"{folder}/{uuid.uuid4().hex}.lines", "w") as out:
-            json.dump(sorted(seen), out)
     threading.settrace(call)
     sys.settrace(call)
-    atexit.register(dump)
-    return dump
 
 if os.environ.get("MLCC_MUTANTS_TRACE"):
     install(os.environ["MLCC_MUTANTS_TRACE"])
@@ -273,8 +271,7 @@ class Sandbox:
         if trace is not None:
             os.environ[TRACE] = str(trace)
             sys.modules.pop("sitecustomize", None)
-            dump = importlib.import_module("sitecustomize").install(str(trace))
-            forked_programs.at_exit.append(dump)
+            importlib.import_module("sitecustomize").install(str(trace))
         forked_programs.install()
         for name in SERVED:
             importlib.import_module(name)
@@ -309,10 +306,7 @@ def run_tests(file: str) -> int:
     """Run the tests of a file until one fails."""
     import pytest
 
-    code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", file]))
-    for end in forked_programs.at_exit:
-        end()
-    return code
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", file]))
 
 
 @dataclass(frozen=True)
@@ -347,7 +341,8 @@ def coverage(sandbox: Sandbox, files: Sequence[str], tests: Iterable[str]) -> li
             seconds = time.monotonic() - began
             lines: dict[str, set[int]] = {file: set() for file in files}
             for part in trace.glob("*.lines"):
-                for place, line in json.loads(part.read_text(encoding="utf-8")):
+                for row in part.read_text(encoding="utf-8").splitlines():
+                    place, line = json.loads(row)
                     lines[places[place]].add(line)
         if any(lines.values()):
             found.append(Covering(test, seconds, lines))

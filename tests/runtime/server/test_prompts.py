@@ -21,8 +21,10 @@ import pytest
 
 from mlcc.api.chat_template.template import ChatTemplate, ChatText
 from mlcc.api.errors import BusyError, RequestTimeoutError
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
+from mlcc.server.prompts import prompt_pool
 from mlcc.server.prompts.prompt_pool import LARGE, PromptPool, PromptWorker
 from mlcc.server.prompts.prompt_worker import PromptJob
 from tests.helpers.toy.toy_model import Letters, toy_text
@@ -231,3 +233,30 @@ def test_a_worker_that_is_closed_answers_no_more() -> None:
         worker.close()
         assert isinstance(waiting.result(), CapacityError)
     assert isinstance(worker.ask(job), CapacityError)
+
+
+def test_a_structure_is_checked_once_and_within_its_own_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[Any, float]] = []
+
+    def ask(worker: PromptWorker, job: PromptJob, longest_s: float) -> array[int]:
+        asked.append((job.what, longest_s))
+        return array("i")
+
+    monkeypatch.setattr(PromptWorker, "open", lambda worker: None)
+    monkeypatch.setattr(PromptWorker, "ask", ask)
+    monkeypatch.setattr(prompt_pool, "KNOWN", 2)
+    a, b, c = (Structure("regex", text, "f") for text in "abc")
+
+    async def run() -> None:
+        async with started(toy_text) as prompts:
+            for structure in (a, a, b, a, c, a, b):  # c takes the place of b, the least recent
+                await prompts.structure(structure, 60)
+            await prompts.text("hi", CONTEXT, 60)
+
+    asyncio.run(run())
+    assert asked == [
+        *((structure, prompt_pool.STRUCTURE_S) for structure in (a, b, c, b)),
+        ("hi", prompt_pool.LONGEST_S),
+    ]

@@ -153,8 +153,8 @@ def test_a_client_that_closed_its_side_is_asked_whether_it_is_there() -> None:
         assert wire.written == b"HTTP/1.1 100 Continue\r\n\r\n"
         await until(lambda: wire.written.count(b"100 Continue") == 2)
         app.go.set()
-        await until(lambda: wire.closed)
-        assert b"fine" in wire.written and not wire.aborted
+        await until(lambda: b"0\r\n\r\n" in wire.written)
+        assert wire.closed and not wire.aborted, "there is no other request to wait for"
 
     connected(work)
 
