@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -30,9 +31,37 @@ from mlcc.service.service import Service
 PROBE = "mlcc.probe"
 """Key in a scope's `state`: bytes without meaning in the response body, for testing whether the
 client still reads."""
+WRITER = "mlcc.writer"
+"""Key in a scope's `state`: the `BodyWriter` of the response."""
 _EVENTS = "text/event-stream"
 _NO_LINE = b" "
 """A space before a line of JSON: what a comment is in server-sent events."""
+
+
+class BodyWriter(Protocol):
+    """Writes pieces of a response's body to the connection, past the middleware, which only looks
+    at the response's start."""
+
+    sent: int
+    """Bytes written."""
+
+    def ready(self) -> bool:
+        """Whether the response has begun and the client reads."""
+        ...
+
+    def write(self, data: bytes) -> None: ...
+
+
+class _Lines:
+    """A `Sink` of a stream's lines."""
+
+    def __init__(self, writer: BodyWriter, keepalive: Keepalive) -> None:
+        self.ready = writer.ready
+        self._write, self._keepalive = writer.write, keepalive
+
+    def write(self, line: str) -> None:
+        self._write(line.encode())
+        self._keepalive.sent()
 
 
 @dataclass(frozen=True)
@@ -135,10 +164,12 @@ class ServiceApp:
         finally:
             body.close()
         try:
+            body.scope.setdefault("state", {})
             if not isinstance(response.body, str):
                 in_lines = response.headers["content-type"] == LINES_TYPE
-                body.scope.setdefault("state", {})[PROBE] = _NO_LINE if in_lines else COMMENT
-            await _send(response, send, self._settings.ping_s)
+                body.scope["state"][PROBE] = _NO_LINE if in_lines else COMMENT
+            writer = body.scope["state"].get(WRITER)
+            await _send(response, send, self._settings.ping_s, writer)
         finally:
             response.close()
 
@@ -285,7 +316,9 @@ def _is_events(response: ApiResponse) -> bool:
     return response.headers.get("content-type", "").startswith(_EVENTS)
 
 
-async def _send(response: ApiResponse, send: Send, ping_s: float) -> None:
+async def _send(
+    response: ApiResponse, send: Send, ping_s: float, writer: BodyWriter | None
+) -> None:
     headers = dict(response.headers)
     whole = response.body.encode() if isinstance(response.body, str) else b""
     if isinstance(response.body, str):
@@ -294,6 +327,8 @@ async def _send(response: ApiResponse, send: Send, ping_s: float) -> None:
     await send({"type": "http.response.start", "status": response.status, "headers": raw})
     if not isinstance(response.body, str):
         async with Keepalive(send, ping_s if _is_events(response) else math.inf) as keepalive:
+            if writer is not None:
+                response.attach(_Lines(writer, keepalive))
             async for line in response.body:
                 await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
                 keepalive.sent()

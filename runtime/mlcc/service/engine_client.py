@@ -120,10 +120,13 @@ class Job:
         """Names of the fields that were sent."""
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
-        self._early: deque[Event] = deque()
-        """Events that came while `accepted` waited; they precede the queue."""
-        self._queue: asyncio.Queue[Event | MlccError | None] = asyncio.Queue()
+        self.direct: Callable[[Event], bool] | None = None
+        """Takes an event at once, if it can, while the reader of `events` waits for one: the
+        reader's task need not run for each token. Returns whether it did."""
+        self._queue: deque[Event | Exception | None] = deque()
         """None = the engine accepted one more request."""
+        self._reader: asyncio.Future[None] | None = None
+        """Awaited while the queue is empty."""
         self._timer = self._start_timer(timeout_s) if timeout_s is not None else None
 
     @property
@@ -133,15 +136,21 @@ class Job:
 
     def accept(self) -> None:
         """Record that the engine accepted one of the requests."""
-        self._queue.put_nowait(None)
+        self._put(None)
 
     def put(self, event: Event) -> None:
-        """Queue an event."""
-        self._queue.put_nowait(event)
+        """Queue an event, unless `direct` takes it."""
+        if self.direct is not None and self._reader is not None and not self._reader.done():
+            try:
+                if self.direct(event):
+                    return
+            except Exception as error:  # raised where the event would have been read
+                return self._put(error)
+        self._put(event)
 
     def fail(self, error: MlccError) -> None:
         """Fail the job: its requests are cancelled at once, whether or not a reader is waiting."""
-        self._queue.put_nowait(error)
+        self._put(error)
         self._forget_all()
 
     async def accepted(self) -> None:
@@ -154,7 +163,7 @@ class Job:
                 missing -= 1
             else:
                 early.append(event)
-        self._early.extend(early)
+        self._queue.extendleft(reversed(early))
 
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
         """Events with the index of their answer, until every answer is complete.
@@ -165,12 +174,16 @@ class Job:
             event = await self._next()
             if event is None:
                 continue
-            index = self._index[event.request_id]
+            index = self.index_of(event)
             if isinstance(event, Finished):
                 _check(event)
                 self.finished[index] = event
                 self._forget(event.request_id, True)
             yield index, event
+
+    def index_of(self, event: Event) -> int:
+        """The index of an event's answer."""
+        return self._index[event.request_id]
 
     async def answers(self) -> list[Answer]:
         """All answers, complete, in the order of the requests."""
@@ -221,10 +234,20 @@ class Job:
         return asyncio.get_running_loop().call_later(timeout_s, self.fail, error)
 
     async def _next(self) -> Event | None:
-        message = self._early.popleft() if self._early else await self._queue.get()
+        while not self._queue:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        message = self._queue.popleft()
         if isinstance(message, MlccError):
             raise self.names.renamed(with_param(self.prompt_field, message))
+        if isinstance(message, Exception):
+            raise message
         return message
+
+    def _put(self, message: Event | Exception | None) -> None:
+        self._queue.append(message)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
 
 def with_param(field: str, error: MlccError) -> MlccError:

@@ -47,7 +47,7 @@ from mlcc.api.parsers.tools.prompted import with_prompted_tools
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.tool_fields import ToolUse
-from mlcc.engine.events import Finished, TextDelta
+from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
@@ -58,7 +58,7 @@ from mlcc.model.reasoning import reasoning_rule
 from mlcc.multimodal.prompt import Prompt
 from mlcc.service.engine_client import Job, with_param
 from mlcc.service.http.json_pieces import response_by_pieces
-from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
+from mlcc.service.http.types import ApiRequest, ApiResponse, Sink, json_response
 from mlcc.service.schemas import ToolSchemas, enforceable
 from mlcc.service.served_model import Prompts, ServedModel, check_built
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -276,6 +276,22 @@ class Generation:
                     yield chunk
         if usage := chunks.usage(job.usage()):
             yield usage
+
+    def send_to(self, sink: Sink, line: Callable[[Chunk], str]) -> None:
+        """Write plain text to a sink when it arrives, while `stream` has nothing to do. line:
+        writes a chunk as the reader of `stream` does."""
+
+        def take(event: Event) -> bool:
+            if not isinstance(event, TextDelta) or event.token_logprobs or event.prompt_logprobs:
+                return False
+            if not sink.ready():
+                return False
+            made = "".join(map(line, self.chunks.text(self.job.index_of(event), event)))
+            if made:
+                sink.write(made)
+            return True
+
+        self.job.direct = take
 
     async def _chunks(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         if len(delta.prompt_logprobs) * self.per_token <= MANY_VALUES:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.service.engine_client import Job
 
@@ -25,3 +27,55 @@ def test_events_keep_their_order_when_a_second_prompt_is_accepted_late() -> None
         return events
 
     assert asyncio.run(received()) == sent
+
+
+async def _parked(job: Job) -> tuple[asyncio.Task[list[Event]], list[Event]]:
+    """A job whose reader waits, with a `direct` that takes texts: the reader, and what is taken."""
+    taken: list[Event] = []
+
+    def take(event: Event) -> bool:
+        if is_text := isinstance(event, TextDelta) and event.text != "later":
+            taken.append(event)
+        return is_text
+
+    async def read() -> list[Event]:
+        return [event async for _, event in job.events()]
+
+    job.direct = take
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    return reader, taken
+
+
+def test_events_go_direct_only_while_the_reader_waits() -> None:
+    texts = [TextDelta("a", text) for text in ("1", "2", "later", "3")]
+    end = Finished("a", "stop", 1, 1)
+
+    async def run() -> None:
+        job = Job(["a"], lambda name, finished: None, None)
+        reader, taken = await _parked(job)
+        for event in texts:
+            job.put(event)
+        assert taken == texts[:2], "the reader has 'later' to send first"
+        await asyncio.sleep(0)
+        job.put(texts[0])
+        assert taken == [*texts[:2], texts[0]]
+        job.put(end)
+        assert await reader == [*texts[2:], end]
+
+    asyncio.run(run())
+
+
+def test_an_error_of_a_direct_write_is_the_readers() -> None:
+    def fails(event: Event) -> bool:
+        raise ZeroDivisionError
+
+    async def run() -> None:
+        job = Job(["a"], lambda name, finished: None, None)
+        reader, _ = await _parked(job)
+        job.direct = fails
+        job.put(TextDelta("a", "1"))
+        with pytest.raises(ZeroDivisionError):
+            await reader
+
+    asyncio.run(run())

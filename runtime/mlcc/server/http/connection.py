@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mlcc.api.errors import BusyError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.limits import default
-from mlcc.server.asgi import PROBE
+from mlcc.server.asgi import PROBE, WRITER
 from mlcc.service.http.types import error_response
 
 BACKLOG = 128
@@ -106,7 +106,22 @@ class LogThrottle:
 
 class StrictH11(h11.Connection):
     """h11's connection that refuses requests whose end two servers could see at different places
-    (request smuggling; RFC 9112, 6.1): Transfer-Encoding beside Content-Length, or in HTTP/1.0."""
+    (request smuggling; RFC 9112, 6.1): Transfer-Encoding beside Content-Length, or in HTTP/1.0.
+
+    It frames the chunks of a streamed body itself: h11 takes 6 us of CPU for each.
+    """
+
+    _chunked = False
+    """Whether a chunked body is being sent."""
+
+    def send(self, event: Any) -> Any:
+        """The bytes to write for an event."""
+        if self._chunked and type(event) is h11.Data:
+            data = event.data
+            return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        made = super().send(event)
+        self._chunked = type(event) is h11.Response and _CHUNKED in (made or b"").lower()
+        return made
 
     def next_event(self) -> Any:
         """Return the next event. Raises h11.RemoteProtocolError."""
@@ -118,6 +133,30 @@ class StrictH11(h11.Connection):
             ):
                 raise h11.RemoteProtocolError("the body's length is ambiguous")
         return event
+
+
+_CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
+
+
+class ConnectionWriter:
+    """A `BodyWriter` of one response."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.sent = 0
+        self._connection, self._cycle = connection, connection.cycle
+        self._flow, self._transport = connection.flow, connection.transport
+
+    def ready(self) -> bool:
+        """Whether the response has begun and the client reads."""
+        cycle = self._cycle
+        begun = cycle.response_started and not cycle.response_complete
+        there = not cycle.disconnected and not self._transport.is_closing()
+        return begun and there and not self._flow.write_paused
+
+    def write(self, data: bytes) -> None:
+        """Write a piece of the body."""
+        self.sent += len(data)
+        self._transport.write(self._connection.conn.send(h11.Data(data=data)) or b"")
 
 
 class Connection(H11Protocol):
@@ -162,6 +201,11 @@ class Connection(H11Protocol):
                 return
             super().data_received(data[at : at + HEAD_BYTES])
         self._update_idle_timer()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if not self._is_idle and WRITER not in self.scope["state"]:
+            self.scope["state"][WRITER] = ConnectionWriter(self)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection open for the response: a client may close its side after the request

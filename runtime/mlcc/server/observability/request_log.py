@@ -15,7 +15,7 @@ from typing import Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mlcc.errors import printable
-from mlcc.server.asgi import headers_of
+from mlcc.server.asgi import WRITER, headers_of
 from mlcc.server.auth.keyring import RESPONSE_HEADERS, TENANT
 from mlcc.server.http.errors import path_of
 
@@ -86,6 +86,8 @@ class RequestLog:
             await self._app(scope, receive, answer)
         finally:
             record.total = time.perf_counter() - began
+            if (writer := state.get(WRITER)) is not None:
+                record.sent += writer.sent
             record.key = state.get(TENANT, "")
             for listener in self._listeners:
                 listener.ended(record)

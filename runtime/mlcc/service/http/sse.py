@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from mlcc.api.errors import error_body
@@ -14,7 +15,7 @@ from mlcc.api.openai.shapes import ErrorBody
 from mlcc.errors import MlccError
 from mlcc.service.generate import Generation
 from mlcc.service.http.json_pieces import to_json_by_pieces
-from mlcc.service.http.types import to_json
+from mlcc.service.http.types import Attach, to_json
 
 DONE = "data: [DONE]\n\n"
 MANY_TOKENS = 64
@@ -33,6 +34,11 @@ async def lines(generation: Generation) -> AsyncIterator[str]:
     except MlccError as error:
         generation.job.failure = error
         yield _line(error_body(error))
+
+
+def sends_lines(generation: Generation) -> Attach:
+    """`ApiResponse.attach` for `lines`."""
+    return partial(generation.send_to, line=_line)
 
 
 def _line(message: Chunk | ErrorBody) -> str:
@@ -91,6 +97,15 @@ async def event_lines(
     await before_end()
     for event in last:
         yield _named(event)
+
+
+def sends_event_lines(generation: Generation, events: Events) -> Attach:
+    """`ApiResponse.attach` for `event_lines`."""
+
+    def line(chunk: Chunk) -> str:
+        return "".join(map(_named, events.chunk(chunk)))
+
+    return partial(generation.send_to, line=line)
 
 
 async def run_through(generation: Generation, events: Events) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import field, replace
 from json import JSONEncoder
-from typing import Any
+from typing import Any, Protocol
 
 from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import BodyTooLargeError, MediaTypeError, error_body, error_headers
@@ -24,7 +24,9 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 FORM_TYPE = "application/x-www-form-urlencoded"
 """JSON lines, Ollama's streams."""
 
-to_json = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+to_json = JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+).encode
 """Compact JSON. Created once, as a stream writes a message for each token."""
 
 
@@ -69,6 +71,23 @@ class ApiRequest:
     """Whether the request has no key on a server with keys; few routes take such requests."""
 
 
+class Sink(Protocol):
+    """Takes lines of a stream at once."""
+
+    def ready(self) -> bool:
+        """Whether a line can be written now: the client reads, and is there."""
+        ...
+
+    def write(self, line: str) -> None: ...
+
+
+Attach = Callable[[Sink], None]
+
+
+def _no_sink(sink: Sink) -> None:
+    return None
+
+
 @fast_dataclass(frozen=True)
 class ApiResponse:
     """A response: JSON at once, or the lines of a stream."""
@@ -80,6 +99,9 @@ class ApiResponse:
     """Ends the work of a stream: call it when the stream was read or abandoned."""
     failure: Callable[[], MlccError | None] = _nothing
     """The error in the body so far, for callers in the same process."""
+    attach: Attach = _no_sink
+    """Give the stream a sink: while `body` waits for its next line and the sink is ready, lines may
+    go there instead. Call it when all that `body` yielded has been sent."""
 
 
 def json_response(
@@ -94,9 +116,10 @@ def events_response(
     close: Callable[[], None],
     failure: Callable[[], MlccError | None],
     more: Mapping[str, str],
+    attach: Attach = _no_sink,
 ) -> ApiResponse:
     """A stream of server-sent events, which proxies must neither cache nor buffer."""
-    return _stream(EVENTS_TYPE, lines, close, failure, more)
+    return replace(_stream(EVENTS_TYPE, lines, close, failure, more), attach=attach)
 
 
 def lines_response(

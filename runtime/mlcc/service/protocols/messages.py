@@ -11,7 +11,7 @@ from mlcc.api.schema.unknown_fields import merged_headers
 from mlcc.service.generate import count_prompt_tokens, generate_chat
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import ANTHROPIC_COUNT, ANTHROPIC_MESSAGES
-from mlcc.service.http.sse import event_lines, run_through
+from mlcc.service.http.sse import event_lines, run_through, sends_event_lines
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
 from mlcc.service.served_model import ServedModel
 
@@ -31,7 +31,8 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
         return await generation.written(lambda: events.message, ignored)
     await generation.accepted()
     job = generation.job
-    return events_response(event_lines(generation, events), job.close, lambda: job.failure, ignored)
+    made, attach = event_lines(generation, events), sends_event_lines(generation, events)
+    return events_response(made, job.close, lambda: job.failure, ignored, attach)
 
 
 async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:

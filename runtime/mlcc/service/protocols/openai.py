@@ -9,7 +9,7 @@ from mlcc.errors import MlccError
 from mlcc.service.generate import Generation, generate_chat, generate_completion
 from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS, READY
-from mlcc.service.http.sse import lines
+from mlcc.service.http.sse import lines, sends_lines
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
 from mlcc.service.served_model import ModelEntry, Models, ServedModel
 
@@ -92,7 +92,8 @@ async def _answered(generation: Generation, body: dict[str, object]) -> ApiRespo
         return await generation.answer()
     await generation.accepted()
     job = generation.job
-    return events_response(lines(generation), job.close, lambda: job.failure, generation.ignored)
+    made, attach = lines(generation), sends_lines(generation)
+    return events_response(made, job.close, lambda: job.failure, generation.ignored, attach)
 
 
 HANDLERS: Handlers = {

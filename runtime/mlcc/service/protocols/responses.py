@@ -23,7 +23,7 @@ from mlcc.service.http.routes import (
     RESPONSE_INPUT,
     RESPONSE_TOKENS,
 )
-from mlcc.service.http.sse import event_lines, run_through
+from mlcc.service.http.sse import event_lines, run_through, sends_event_lines
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
 from mlcc.service.response_store.conversations import turn_of
 from mlcc.service.served_model import Models, ServedModel
@@ -73,9 +73,8 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
         conversations.end(tenant, events)
         job.close()
 
-    return events_response(
-        event_lines(generation, events, keep), close, lambda: job.failure, ignored
-    )
+    made, attach = event_lines(generation, events, keep), sends_event_lines(generation, events)
+    return events_response(made, close, lambda: job.failure, ignored, attach)
 
 
 async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
