@@ -192,7 +192,7 @@ def test_a_token_that_is_not_finite_affects_only_its_readers() -> None:
 
 
 def test_neon_compiles() -> None:
-    case = Case(dtype="int8", window=64)
+    case = Case(dim=32, dtype="int8", window=64)
     for cpu in (NEON, NEON_DOTPROD):
         module = compiled(attention.paged_attention, case.arguments, cpu)
         assert ("sdot\tv" in module.mod.inspect_source("asm")) == (cpu is NEON_DOTPROD)
