@@ -319,7 +319,7 @@ def reading_tests() -> Iterator[None]:
     try:
         yield
     finally:
-        child.terminate()
+        child.send_signal(signal.SIGINT)  # at which pytest removes its temporary folders
         child.wait()
 
 
