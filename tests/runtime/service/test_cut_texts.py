@@ -1,0 +1,37 @@
+"""`truncate_prompt_tokens` of embeddings at its bounds, and what a text is cut to."""
+
+from __future__ import annotations
+
+from array import array
+from types import SimpleNamespace
+
+import pytest
+
+from mlcc.engine.encoder_engine import longest_text
+from mlcc.errors import InvalidRequestError
+from mlcc.service.embeddings import Encoding, cut_text
+from tests.helpers.toy.toy_model import CAPACITY
+
+LONGEST = longest_text(CAPACITY)
+
+
+def most(cut: int | None) -> int:
+    encoding = object.__new__(Encoding)
+    encoding._core = SimpleNamespace(engine=SimpleNamespace(capacity=CAPACITY))  # type: ignore[assignment]
+    encoding._cut = cut
+    return encoding.most
+
+
+def test_how_many_tokens_a_text_may_have() -> None:
+    asked = (None, -1, 1, LONGEST)
+    assert [most(cut) for cut in asked] == [LONGEST, LONGEST, 1, LONGEST]
+    for cut in (0, -2, LONGEST + 1):
+        with pytest.raises(InvalidRequestError, match=f"{cut}, and this model takes 1 .. "):
+            most(cut)
+
+
+def test_the_end_of_the_text_is_cut_and_what_the_model_adds_is_kept() -> None:
+    ids = array("i", [101, 7, 8, 9, 102])
+    cuts = {n: cut_text(ids, [7, 8, 9], n).tolist() for n in (5, 4, 2, 1)}
+    assert cuts == {5: [101, 7, 8, 9, 102], 4: [101, 7, 8, 102], 2: [101, 102], 1: [101]}
+    assert cut_text(ids, [5], 3).tolist() == [101, 7, 8], "the text is not found in it"
