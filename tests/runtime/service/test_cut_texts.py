@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from types import SimpleNamespace
 
@@ -15,11 +16,15 @@ from tests.helpers.toy.toy_model import CAPACITY
 LONGEST = longest_text(CAPACITY)
 
 
+def encoding(cut: int | None) -> Encoding:
+    made = object.__new__(Encoding)
+    made._core = SimpleNamespace(engine=SimpleNamespace(capacity=CAPACITY))  # type: ignore[assignment]
+    made._cut, made._field = cut, "documents"
+    return made
+
+
 def most(cut: int | None) -> int:
-    encoding = object.__new__(Encoding)
-    encoding._core = SimpleNamespace(engine=SimpleNamespace(capacity=CAPACITY))  # type: ignore[assignment]
-    encoding._cut = cut
-    return encoding.most
+    return encoding(cut).most
 
 
 def test_how_many_tokens_a_text_may_have() -> None:
@@ -35,3 +40,21 @@ def test_the_end_of_the_text_is_cut_and_what_the_model_adds_is_kept() -> None:
     cuts = {n: cut_text(ids, [7, 8, 9], n).tolist() for n in (5, 4, 2, 1)}
     assert cuts == {5: [101, 7, 8, 9, 102], 4: [101, 7, 8, 102], 2: [101, 102], 1: [101]}
     assert cut_text(ids, [5], 3).tolist() == [101, 7, 8], "the text is not found in it"
+
+
+def test_a_pair_keeps_its_query_and_one_token_of_its_document_at_least() -> None:
+    async def encoded(text: str, special: bool) -> array[int]:
+        return array("i", [ord(letter) for letter in text])
+
+    def pair(cut: int | None) -> list[int]:
+        made = encoding(cut)
+        made.encoder = SimpleNamespace(template="", pair=((1,), (2,), (3,)), segments=1)  # type: ignore[assignment]
+        made._encoded = encoded  # type: ignore[method-assign, assignment]
+        return asyncio.run(made._pair("ab", "cde")).tolist()
+
+    whole = [1, 97, 98, 2, 99, 100, 101, 3]
+    assert pair(None) == pair(8) == whole
+    assert pair(6) == [1, 97, 98, 2, 99, 3]
+    for cut in (5, 4):
+        with pytest.raises(InvalidRequestError):
+            pair(cut)

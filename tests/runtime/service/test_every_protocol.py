@@ -18,7 +18,7 @@ from mlcc.service.http.types import JSON_TYPE, ApiRequest
 from mlcc.service.protocols.responses import input_items
 from mlcc.service.response_store.conversations import Conversations, turn_of
 from mlcc.service.served_model import OneModel, ServedModel
-from mlcc.service.service import Service
+from mlcc.service.service import Service, _model_of
 from mlcc.worker.client import EngineThread, WorkerClient
 from tests.helpers.toy.toy_model import open_toy, toy_text
 
@@ -109,6 +109,13 @@ def test_another_models_name_is_refused() -> None:
             assert response.status == 404, (path, response.body)
 
     served(work)
+
+
+def test_where_a_body_names_its_model() -> None:
+    assert _model_of({"model": "a", "name": "b"}) == "a"
+    assert _model_of({"model": "", "name": "b"}) == "b"
+    for body in ({}, [], None, {"model": ""}, {"model": 5}, {"name": [1]}):
+        assert _model_of(body) is None
 
 
 def test_the_shorter_of_two_times_counts() -> None:
