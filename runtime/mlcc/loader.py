@@ -27,7 +27,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.model.memory.expert_offload import fit_or_offload
 from mlcc.model.memory.page_budget import grow_pools, memory_share, with_pages
-from mlcc.model.memory.planner import plan_capacity
+from mlcc.model.memory.planner import needed_bytes, plan_capacity
 from mlcc.model.model import Model
 from mlcc.model.speculation import check_draft
 from mlcc.model.text import text_of
@@ -92,7 +92,10 @@ def open_model(
     # A draft model's pages take the memory that the prefix cache would fill.
     loaded = replace(args, prefix_cache=prefix_cache and draft is None)
     tower = _open_tower(artifact, args)  # first: its memory is not the prefix cache's
-    executor = open_executor(artifact, loaded, note=notes.append, progress=reading.weights)
+    beside = tower_bytes(artifact)
+    executor = open_executor(
+        artifact, loaded, note=notes.append, progress=reading.weights, beside=beside
+    )
     if speculation is not None:
         speculation.check(executor.capacity)
     draft_executor = None
@@ -107,6 +110,14 @@ def open_model(
     return Model(
         text, executor, prefix_cache, speculation, draft_executor, adapters, tower, identity
     )
+
+
+def tower_bytes(artifact: Artifact) -> int:
+    """What the model's vision tower takes beside it: weights, workspace and caches; 0 = none."""
+    if (info := artifact.manifest.vision) is None:
+        return 0
+    manifest = Artifact.open(artifact.folder / info.folder, verify=False).manifest
+    return needed_bytes(plan_capacity(manifest), manifest)
 
 
 def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | None:
@@ -144,10 +155,12 @@ def open_executor(
     pages: int | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
+    beside: int = 0,
 ) -> Executor:
     """Load library and weights. `note` receives a message if less than requested fits in memory,
     `progress` the number of bytes of weights on the device. pages: exact number of pages of each
-    cache group, for a draft model, which needs as many as its target model.
+    cache group, for a draft model, which needs as many as its target model. beside: bytes of the
+    same memory that a vision tower takes as it runs.
 
     Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
     """
@@ -175,6 +188,9 @@ def open_executor(
         nonlocal streamed
         offered = memory_share(_memory_of(found, args.memory_bytes), args.memory)
         offered = offered.per_rank(ranks if on_cpu else 1)
+        if manifest.target.device in ("cpu", "numpy") or args.memory_bytes is not None:
+            # Else the device's free memory was measured with the tower on it.
+            offered = replace(offered, reserve_bytes=offered.reserve_bytes + beside)
         plan = fit_or_offload(capacity, manifest, offered, fixed=args.context is not None)
         if pages is not None and plan.capacity.pools != capacity.pools:
             raise CapacityError(

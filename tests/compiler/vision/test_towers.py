@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from mlcc.artifact.folder import Artifact
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
-from mlcc.loader import open_model
+from mlcc.loader import open_model, tower_bytes
+from mlcc.model.memory.planner import needed_bytes, plan_capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.vision import tower_of
 from mlcc_compiler.compile import Progress, compile_model
@@ -58,6 +60,24 @@ def test_the_tower_of_codes_is_near_that_of_floats(checkpoint: Path, tmp_path: P
     scale = float(rows["f32"].std())
     assert 0 < np.abs(rows["q4"] - rows["f32"]).max() < 0.05 * scale
     assert 0 < np.abs(rows["bf16"] - rows["f32"]).max() < 0.05 * scale
+
+
+def test_the_towers_memory_is_not_the_pages(checkpoint: Path, tmp_path: Path) -> None:
+    """With exactly as much memory as both need every page is there, with less there are fewer."""
+    artifact = Artifact.open(compiled(checkpoint, tmp_path / "out", quant="f32"))
+    manifest, tower = artifact.manifest, tower_bytes(artifact)
+    assert tower > sum(
+        part.bytes for part in Artifact.open(artifact.folder / "vision").manifest.files
+    )
+    full = plan_capacity(manifest)
+    both = needed_bytes(full, manifest) + tower
+    pools = []
+    for given in (both, both - tower // 2):
+        args = EngineArgs(memory_bytes=given, prefix_cache=False)
+        model = open_model(artifact.folder, args)
+        pools.append(model.capacity.pools[0])
+        model.close()
+    assert pools[0] == full.pools[0] > pools[1]
 
 
 def test_without_the_tower(checkpoint: Path, tmp_path: Path) -> None:

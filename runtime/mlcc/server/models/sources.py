@@ -17,7 +17,7 @@ from mlcc.artifact.schema import MANIFEST_NAME, TargetInfo
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, InvalidRequestError
-from mlcc.loader import opener
+from mlcc.loader import opener, tower_bytes
 from mlcc.model.memory.expert_offload import fit_or_offload
 from mlcc.model.memory.page_budget import MOST, with_pages
 from mlcc.model.memory.planner import (
@@ -92,7 +92,8 @@ def artifact_source(
         max_rows=args.max_rows,
     )
     capacity = with_pages(capacity, args.kv_pages)
-    full = needed_bytes(capacity, manifest) + RESERVE_BYTES
+    tower = tower_bytes(artifact)
+    full = needed_bytes(capacity, manifest) + tower + RESERVE_BYTES
     grows = args.prefix_cache and args.kv_pages is None
     caches = needed_bytes(capacity, manifest) - needed_bytes(_without_pages(capacity), manifest)
     return Source(
@@ -100,7 +101,7 @@ def artifact_source(
         context=capacity.context,
         device=_device(manifest.target, args.device),
         needs=Needs(full, full + (MOST - 1) * caches if grows else full),
-        fits=partial(_fits, capacity, manifest, args.context is not None),
+        fits=partial(_fits, capacity, manifest, args.context is not None, tower),
         streams=_streams(capacity, manifest, args.context is not None),
         opener=partial(_opener, path, args, capacity.context),
         open_text=partial(open_text, path, parse_special=parse_special, **parsers),
@@ -178,8 +179,8 @@ def _clip_context(context: int | None, most: int) -> int | None:
     return None if context is None else min(context, most)
 
 
-def _fits(capacity: Capacity, manifest: Manifest, fixed: bool, room: int) -> None:
-    fit(capacity, manifest, DeviceMemory(room), fixed=fixed)
+def _fits(capacity: Capacity, manifest: Manifest, fixed: bool, tower: int, room: int) -> None:
+    fit(capacity, manifest, DeviceMemory(room - tower), fixed=fixed)
 
 
 def _streams(capacity: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int], None] | None:
