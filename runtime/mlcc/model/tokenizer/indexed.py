@@ -3,7 +3,7 @@
 A short text is encoded by a tokenizer of the same library with the few tokens that the text can
 become: those spelled in it. A merge joins neighbours, so tokens and merges of other spellings
 cannot take part, and the ids are those of the whole tokenizer. The tokens come from a `TokenIndex`
-in the user's cache. The first start makes it, in the time that the whole tokenizer would take.
+in the user's cache. The first start makes it, in a little more time than the whole file would take.
 """
 
 from __future__ import annotations
