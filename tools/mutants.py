@@ -56,8 +56,7 @@ DIGEST_BYTES = 4
 """Bytes that a mutant compares of a digest."""
 _PDEATHSIG = 1
 SLOWER, PAUSE_S = 2, 10.0
-"""A mutant that takes this many times longer than the traced tests did, and so many seconds, has
-failed."""
+"""A mutant has failed if its tests take longer than SLOWER times the traced run, plus PAUSE_S."""
 TRACE = "MLCC_MUTANTS_TRACE"
 TRACER = """
 import contextlib, json, os, sys, threading

@@ -194,7 +194,9 @@ class ChatPlan:
         """The grammar of calls."""
         format = self._output_format.format
         grammar = calls_grammar(format, use, self._text.marks, answer)
-        start = "" if answer is not None else format.trigger
+        start: str | None = format.trigger or None  # free text without one may say anything
+        if answer is not None or use.mode == "required":
+            start = ""
         json_start = start if format.json_arguments else None
         return Structure("grammar", grammar, use.field, json_start=json_start)
 

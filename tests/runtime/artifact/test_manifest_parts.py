@@ -197,7 +197,7 @@ def test_parts_that_exclude_each_other(manifest: Manifest) -> None:
 
 
 def with_ranks(manifest: Manifest, count: int) -> dict[str, Any]:
-    """The fields of a model of so many ranks, each with a shard of its own."""
+    """The fields of a model of `count` ranks, each with a shard of its own."""
     (shard,) = manifest.weights.shards
     first = next(entry for entry in manifest.files if entry.path == shard)
     more = [replace(first, path=f"rank{number}") for number in range(1, count)]

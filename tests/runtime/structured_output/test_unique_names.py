@@ -135,6 +135,16 @@ def test_free_text_before_a_call_may_say_anything(tmp_path: Path) -> None:
     assert answer.content.strip() == 'See {"a": 1, "a": 2}.' and answer.calls == ("{}",)
 
 
+def test_free_text_instead_of_a_call_may_say_anything(tmp_path: Path) -> None:
+    """Also where nothing is written before a call (GLM-4)."""
+    said = 'See {"a": 1, "a": 2}.'
+    tools = [{"type": "function", "function": {"name": "f", "parameters": OBJECT}}]
+    model = scripted(tmp_path, said, PLAIN_TEMPLATE, tool_parser="glm4")
+    with calls_to(model) as calls:
+        answer = answer_in(CHAT, calls.post(CHAT, chat_body(CHAT, "hi", tools=tools)))
+    assert answer.content == said and not answer.calls
+
+
 def test_only_a_name_that_is_there_may_follow(tmp_path: Path) -> None:
     """A typed error, as for other dead ends."""
     schema = {**CLOSED, "patternProperties": {"^(x|bb+)$": INT}}
