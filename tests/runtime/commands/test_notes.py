@@ -44,7 +44,7 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
         notes = ("the CPU is unknown",)
         manifest = SimpleNamespace(adapters=None, encoder=None, vision=None)
 
-    def load(artifact: Any, args: EngineArgs, *, note: Any, progress: Any) -> Any:
+    def load(artifact: Any, args: EngineArgs, *, note: Any, **_: Any) -> Any:
         note(NOTE)
         return open_toy().executor
 
