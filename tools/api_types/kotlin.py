@@ -132,8 +132,6 @@ def alternatives(kind: Either) -> Iterator[Any]:
 
 def request(table: Object, about: str, built: bool) -> str:
     """A request's object; `built`: with a builder for Java."""
-    unbuilt = [f"`{field.name}`" for field in table.fields if field.use is Use.NOT_BUILT]
-    note = f" Not built yet, so not here: {', '.join(unbuilt)}." if unbuilt else ""
     fields = used(table)
     parameters = "".join(
         parameter(field.name, field_type(field), default(field), field_about(field))
@@ -142,8 +140,14 @@ def request(table: Object, about: str, built: bool) -> str:
     extra = [shorter_constructor(fields), builder(table.name, fields) if built else ""]
     inside = "\n".join(filter(None, extra))
     body = f" {{\n{inside}}}" if inside else ""
-    head = f"{comment(about + note)}@Serializable\npublic data class {table.name}"
+    head = f"{comment(about + unbuilt(table))}@Serializable\npublic data class {table.name}"
     return f"{head}(\n{parameters}){body}\n"
+
+
+def unbuilt(table: Object) -> str:
+    """The sentence of a request's comment on its fields that are not built yet; "" if none."""
+    names = [f"`{field.name}`" for field in table.fields if field.use is Use.NOT_BUILT]
+    return f" Not built yet, so not here: {', '.join(names)}." if names else ""
 
 
 def field_type(field: Field) -> str:

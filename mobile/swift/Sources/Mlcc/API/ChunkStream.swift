@@ -1,0 +1,88 @@
+import Foundation
+
+/// The chunks of a streamed answer. Each loop over it sends its own request.
+public struct ChunkStream<Chunk: Decodable & Sendable>: AsyncSequence, Sendable {
+    let transport: any Transport
+    let path: String
+    let request: any Encodable & Sendable
+
+    /// Sends the request with the first read.
+    public func makeAsyncIterator() -> Iterator { Iterator(stream: self) }
+
+    /// Reads the chunks. Dropping it cancels the request.
+    public struct Iterator: AsyncIteratorProtocol {
+        let stream: ChunkStream
+        private var body: APIBody.Iterator?
+        private var lines = EventLines()
+
+        init(stream: ChunkStream) { self.stream = stream }
+
+        /// The next chunk; nil at the end. Throws ``MlccError`` or `CancellationError`.
+        public mutating func next() async throws -> Chunk? {
+            if body == nil { body = try await stream.send().body.makeAsyncIterator() }
+            while true {
+                if let line = lines.next() { return try Self.chunk(line) }
+                guard let piece = try await body?.next() else { return nil }
+                lines.add(piece)
+            }
+        }
+
+        /// A chunk. JSON of another shape is the error with which the stream ended.
+        private static func chunk(_ line: Data) throws -> Chunk {
+            do {
+                return try JSON.decode(Chunk.self, line)
+            } catch {
+                if let body = try? JSON.decode(ErrorBody.self, line) {
+                    throw MlccError.api(status: 500, error: body.error)
+                }
+                throw error
+            }
+        }
+    }
+
+    private func send() async throws -> APIResponse {
+        let response = try await transport.send(APIRequest("POST", path, body: JSON.encode(request)))
+        if response.status == 200 { return response }
+        throw MlccError.ofAnswer(response.status, try await response.body.whole())
+    }
+
+    /// The same as Swift's own type. Chunks wait in the request's answer, not in the stream.
+    func asAsyncThrowingStream() -> AsyncThrowingStream<Chunk, any Error> {
+        let reader = Reader(makeAsyncIterator())
+        return AsyncThrowingStream { try await reader.next() }
+    }
+
+    /// An iterator that one task at a time uses.
+    private final class Reader: @unchecked Sendable {
+        var iterator: Iterator
+        init(_ iterator: Iterator) { self.iterator = iterator }
+        func next() async throws -> Chunk? { try await iterator.next() }
+    }
+}
+
+/// The `data:` lines of server-sent events, from pieces that are cut anywhere.
+struct EventLines {
+    private var rest = Data()
+    private var start = 0
+    private static let prefix = Data("data:".utf8)
+    private static let done = Data("[DONE]".utf8)
+
+    mutating func add(_ piece: Data) {
+        rest = rest.dropFirst(start) + piece
+        start = 0
+    }
+
+    /// The data of the next complete line, without `[DONE]`; nil: more is needed.
+    mutating func next() -> Data? {
+        while let end = rest.dropFirst(start).firstIndex(of: UInt8(ascii: "\n")) {
+            var line = rest.dropFirst(start)[..<end]
+            start = end - rest.startIndex + 1
+            if line.last == UInt8(ascii: "\r") { line.removeLast() }
+            guard line.starts(with: Self.prefix) else { continue }
+            line = line.dropFirst(Self.prefix.count)
+            if line.first == UInt8(ascii: " ") { line.removeFirst() }
+            if line != Self.done { return Data(line) }
+        }
+        return nil
+    }
+}
