@@ -10,6 +10,8 @@
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
     python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
+    python3 dev.py swift               build and test the Swift package, in a Debian with Swift that
+                                       it makes where there is no Swift (root); or `swift run ...`
     python3 dev.py docs                build the documentation's site: build/docs/site
     python3 dev.py release             all files of a release, from the last commit: dist/release
     python3 dev.py matrix              write the tables of docs/features.md and docs/models.md, by
@@ -65,6 +67,7 @@ COMMANDS = (
     "check",
     "web",
     "wheel",
+    "swift",
     "docs",
     "release",
     "matrix",
@@ -294,6 +297,7 @@ def test(rest: Sequence[str]) -> int:
     if lacking := packages.missing():
         debian.install(lacking, say)
         lacking = packages.missing()
+    make_slow()
     here = works(str(PYTHON), "-c", f"import {REAL}")
     if not here and locked.install(PYTHON, "real"):
         say("the registry has no Gemma: tests/e2e/real are skipped")
@@ -307,6 +311,15 @@ def test(rest: Sequence[str]) -> int:
     with reading_tests():
         failed = web()
     return failed or run("-m", "pytest", *AT_ONCE, *rest)
+
+
+def make_slow() -> None:
+    """What a command makes of Debian's packages, once and as root: without it tests are skipped."""
+    for need in (need for need in packages.NEEDS if need.command and not need.is_here()):
+        with waiting(f"making {need.name} (once, minutes)"):
+            failure = debian.done(str(ROOT / need.command[0]), *need.command[1:])
+        if failure:
+            say(f"tests that need {need.name} are skipped: {failure}")
 
 
 @contextmanager
@@ -374,6 +387,16 @@ def fast(rest: Sequence[str]) -> int:
     ).returncode
 
 
+def swift(rest: Sequence[str]) -> int:
+    """Types, C library, Swift, and `swift test` with the demo model; or another SwiftPM command."""
+    build_py = str(ROOT / "mobile" / "swift" / "build.py")
+    if rest:
+        return run(build_py, *rest)
+    model = str(ROOT / "dist" / "demo-swift")
+    compiled = ("-m", "mlcc", "compile", str(DEMO), "--quant", "q4", "-o", model)
+    return run("-m", "tools.api_types") or run(*compiled) or run(build_py, "test", "--model", model)
+
+
 def clients() -> int:
     """Every client of tests/e2e/clients; what the others than .venv's need goes to
     build/clients."""
@@ -422,6 +445,8 @@ def run_command(command: str, *rest: str) -> int:
         return clients()
     if command == "wheel":
         return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL, *WHEELS)
+    if command == "swift":
+        return swift(rest)
     if command == "docs":
         return run("-m", "tools.site", *rest)
     if command == "release":

@@ -115,6 +115,16 @@ def kotlin_package(
     return built(folder / "kotlin-package", library, demo("q4", "cpu"))
 
 
+@pytest.fixture(scope="session")
+def swift_package(request: pytest.FixtureRequest) -> Any:
+    """The Swift package, built with its tests: a `swift_package.Package`."""
+    needs.require("swift")
+    from tests.helpers.mobile.swift_package import built
+
+    request.getfixturevalue("c_library")  # what it needs, this needs, too
+    return built()
+
+
 class Features:
     """Collects the outcomes of one run, in the process that hears of all of them."""
 
@@ -231,8 +241,11 @@ class WholeFiles(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         """The name of a group of tests that stay together: a file, or all that need the one run of
-        Maven."""
-        return "kotlin" if "/test_kotlin" in nodeid else str(super()._split_scope(nodeid))
+        Maven or of SwiftPM."""
+        for name in ("kotlin", "swift"):
+            if f"/test_{name}" in nodeid:
+                return name
+        return str(super()._split_scope(nodeid))
 
     def remove_node(self, node: Any) -> str | None:
         files = self.assigned_work[node]

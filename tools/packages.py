@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import platform
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 LAVAPIPE = Path(f"/usr/share/vulkan/icd.d/lvp_icd.{platform.machine()}.json")
 """Mesa's Vulkan driver on the CPU."""
+SWIFT_ROOT = Path(__file__).with_name("swift_root.sh")
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 """Google's driver in Debian's chromium: no f16, another compiler."""
 
@@ -27,11 +29,14 @@ class Need:
     packages: str
     purpose: str
     is_here: Callable[[], bool]
+    command: tuple[str, ...] = ()
+    """Makes it of the packages, as root. CI may lack it, and skips its tests then."""
 
     @property
     def absent(self) -> str:
         """The message if it is not installed."""
-        return f"needs {self.name} (apt install {self.packages})"
+        then = f", then as root: {' '.join(self.command)}" if self.command else ""
+        return f"needs {self.name} (apt install {self.packages}{then})"
 
 
 def tools(*names: str) -> Callable[[], bool]:
@@ -66,6 +71,12 @@ def maven() -> bool:
     return tools("mvn", "javac")()
 
 
+def swift() -> bool:
+    """Whether Swift is installed, or a root with it was made."""
+    made = subprocess.run((str(SWIFT_ROOT), "is-made"), check=False).returncode == 0
+    return made or tools("swift", "swiftc")()
+
+
 CROSS = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
 NEEDS = (
     Need("g++", "g++", "builds the WebGPU plugin and emulates CUDA", tools("g++")),
@@ -77,6 +88,9 @@ NEEDS = (
     Need("maven", "default-jdk-headless maven libgl1", "builds Kotlin", maven),
     Need("systemd", "systemd", "checks the unit", tools("systemd-analyze")),
     Need("debootstrap", "debootstrap", "builds the image without an engine", tools("debootstrap")),
+    Need(
+        "swift", "debootstrap", "builds the Swift package", swift, ("tools/swift_root.sh", "make")
+    ),
     Need("curl", "curl", "asks the server as it says one can", tools("curl")),
     Need("qemu", "qemu-user", "runs arm64 code", tools("qemu-aarch64")),
     Need("an arm64 compiler", CROSS, "builds arm64 programs", tools("aarch64-linux-gnu-gcc")),
@@ -86,8 +100,8 @@ VENV = Need("python3-venv", "python3-venv", "creates .venv", lambda: False)
 
 
 def missing() -> list[Need]:
-    """The rows of what is not here."""
-    return [need for need in NEEDS if not need.is_here()]
+    """The rows of what is not here and must be in CI."""
+    return [need for need in NEEDS if not need.command and not need.is_here()]
 
 
 def named(name: str) -> Need:

@@ -2,6 +2,7 @@
 # A Debian trixie with Swift 6 in a folder of its own, for machines that have no Swift.
 #
 #   tools/swift_root.sh make                                # make it if it is missing; print its path
+#   tools/swift_root.sh is-made                             # whether it was made, as exit status
 #   tools/swift_root.sh run [--mount FOLDER]... COMMAND...  # run a command in it
 #
 # The root is made once (5 minutes, 3.3 GB) and kept in the cache: MLCC_SWIFT_ROOT, by default
@@ -81,6 +82,7 @@ make_root() {
 }
 
 case ${1:-} in
+is-made) is_made ;;
 make)
     make_root
     echo "$root"

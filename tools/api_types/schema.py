@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
+from types import ModuleType
 from typing import Any
 
 from mlcc.api.openai import shapes
@@ -124,11 +125,10 @@ def bounds(kind: Any) -> str:
     return f"From {kind.low:g} to {kind.high:g}."
 
 
-def answers() -> Iterator[Answer | Alias]:
-    """The classes and aliases of `shapes`, in their order."""
-    for node, about in documented(
-        ast.parse(Path(shapes.__file__).read_text(encoding="utf-8")).body
-    ):
+def answers(module: ModuleType = shapes) -> Iterator[Answer | Alias]:
+    """The classes and aliases of a module of response types, in their order."""
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    for node, about in documented(ast.parse(source).body):
         if isinstance(node, ast.ClassDef):
             yield answer(node)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:

@@ -8,10 +8,13 @@ later version adds is kept and is no error.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+from mlcc.api.openai_responses import shapes as responses
+from mlcc.api.openai_responses.fields import REASONING, RESPONSES, TEXT_CONFIG
 from mlcc.api.schema.json_types import (
     Anything,
     ByToken,
@@ -23,8 +26,17 @@ from mlcc.api.schema.json_types import (
     Number,
     Text,
 )
-from mlcc.api.schema.schema import Field, Object
-from tools.api_types.kotlin import alternatives, camel, class_name, default, members, unbuilt, used
+from mlcc.api.schema.schema import Field, Object, Tagged
+from tools.api_types.kotlin import (
+    alternatives,
+    camel,
+    class_name,
+    constant,
+    default,
+    members,
+    unbuilt,
+    used,
+)
 from tools.api_types.schema import (
     BODIES,
     ENCODERS,
@@ -42,6 +54,14 @@ HEADER = """\
 // Written by `python -m tools.api_types` from runtime/mlcc/api: change that and run it again.
 
 """
+RESPONSES_API = (
+    (REASONING, "Whether and how much the model reasons."),
+    (TEXT_CONFIG, "Format of the answer."),
+    (RESPONSES, "The body of POST /v1/responses."),
+)
+LATER = ("ResponsesEvent",)
+"""Answers whose fields depend on their type: `Responses.swift` reads them."""
+RENAMED = {"Status": "ResponsesStatus"}
 WORDS = {"str": "String", "int": "Int", "float": "Double", "bool": "Bool", "Any": "JSONValue"}
 KEYWORDS = {"default", "in", "is", "as", "self", "func", "import", "case", "protocol", "repeat"}
 TYPE_NAMES = {
@@ -71,6 +91,7 @@ CASES = {
     "[String]": ("texts", "Several texts."),
     "[TextPart]": ("parts", "A text in parts."),
     "[ContentPart]": ("parts", "A text in parts, and images."),
+    "[JSONValue]": ("items", "Items of a conversation: messages, calls, their outputs."),
     "[Int]": ("tokens", "Ids of tokens."),
     "[[Int]]": ("tokenLists", "Several lists of ids of tokens."),
     "TextPart": ("text", "A text."),
@@ -87,11 +108,12 @@ CASES = {
 
 def render() -> str:
     """The whole file."""
-    tables = [*PARTS, *BODIES, *ENCODERS]
+    tables = [*PARTS, *BODIES, *ENCODERS, *RESPONSES_API]
     blocks = [*named_types(table for table, _ in tables)]
     blocks += [request(table, about) for table, about in tables]
-    shapes = list(answers())
-    blocks += [answer(shape, shapes) for shape in shapes if not shape.name.startswith("_")]
+    for shapes in (list(answers()), list(answers(responses))):
+        public = [one for one in shapes if one.name[0] != "_" and one.name not in LATER]
+        blocks += [answer(shape, shapes) for shape in public]
     return HEADER + "\n".join(blocks)
 
 
@@ -123,7 +145,7 @@ def unnamed(kind: Any, field: Field) -> Iterator[tuple[str, Any]]:
     elif isinstance(kind, Custom):
         for part in kind.shapes:
             yield from unnamed(part, field)
-        if len(kind.shapes) > 1:
+        if len(kind.shapes) > 1 and swift(kind, field) != "JSONValue":
             yield swift(kind, field), kind
     elif isinstance(kind, Text) and len(kind.choices) > 1:
         yield swift(kind, field), kind
@@ -140,7 +162,7 @@ def shapes_of(kind: Any, field: Field) -> Any:
 def enumeration(name: str, about: str, values: Any) -> str:
     """A struct around a word."""
     rows = "".join(
-        f"{comment(f'`{word}`', '    ')}    public static let {safe(camel(word))} = "
+        f"{comment(f'`{word}`', '    ')}    public static let {constant_name(word)} = "
         f'{name}(rawValue: "{word}")\n'
         for word in map(str, values)
     )
@@ -236,11 +258,17 @@ def swift(kind: Any, field: Field) -> str:
         return f"[{swift(kind.item, field)}]"
     if isinstance(kind, ByToken):
         return f"[Int: {swift(kind.item, field)}]"
+    if isinstance(kind, Tagged) or (isinstance(kind, Object) and not used(kind)):
+        return "JSONValue"
+    if isinstance(kind, Either) and isinstance(getattr(kind.array, "item", None), Tagged):
+        return "ResponsesInput"
     if isinstance(kind, Either):
         return TEXT_CONTENT if "[TextPart]" in shapes_of(kind, field) else type_name(field.name)
     if isinstance(kind, Custom):
-        only = len(kind.shapes) == 1
-        return swift(kind.shapes[0], field) if only else union_name(field.name)
+        types = shapes_of(kind, field)
+        if "JSONValue" in types:
+            return "JSONValue"
+        return types[0] if len(types) == 1 else union_name(field.name)
     assert isinstance(kind, Object), kind
     return kind.name
 
@@ -258,11 +286,16 @@ def union_name(field: str) -> str:
 def answer(shape: Answer | Alias, shapes: list[Answer | Alias]) -> str:
     """One type of `shapes`, with the fields that it inherits."""
     if isinstance(shape, Alias):
-        assert isinstance(shape.type, ast.Subscript), shape.name
-        return enumeration(shape.name, shape.about, choices(shape.type))
+        name = RENAMED.get(shape.name, shape.name)
+        if isinstance(shape.type, ast.Subscript):
+            return enumeration(name, shape.about, choices(shape.type))
+        return tagged_union(name, parts_of(shape), shapes)
     shared = [item for base in shapes if base.name in shape.bases for item in members(base)]
     rows = []
-    for item in (*members(shape), *shared):
+    if any(shape.name in parts_of(other) for other in shapes):
+        rows.append(("type", "String", f'"{tag(shape)}"', "The type in a union."))
+    varying = [*members(shape), *shared]
+    for item in varying or shape.members:  # a shape of constants alone keeps them
         node, absent = item.type, item.optional
         if isinstance(node, ast.BinOp):  # with None
             node, absent = node.left, True
@@ -271,15 +304,69 @@ def answer(shape: Answer | Alias, shapes: list[Answer | Alias]) -> str:
     return structure(shape.name, shape.about, rows)
 
 
+def parts_of(shape: Answer | Alias) -> list[str]:
+    """The names of a union's types; [] for another shape."""
+    if not isinstance(shape, Alias) or not isinstance(shape.type, ast.BinOp):
+        return []
+    return [node.id for node in ast.walk(shape.type) if isinstance(node, ast.Name)]
+
+
+def tag(shape: Answer) -> str:
+    """The constant `type` of a union's part."""
+    (member,) = (item for item in shape.members if item.name == "type")
+    assert isinstance(member.type, ast.Subscript) and constant(member.type), shape.name
+    return str(choices(member.type)[0])
+
+
+def tagged_union(name: str, parts: list[str], shapes: list[Answer | Alias]) -> str:
+    """An enumeration of types that `type` tells apart; a later version may have others."""
+    found = [(shape, tag(shape)) for shape in shapes if shape.name in parts]
+    cases = "".join(
+        f"{comment(shape.about, '    ')}    case {camel(word)}({shape.name})\n"
+        for shape, word in found
+    )
+    reads = "".join(
+        f'        case "{word}": self = .{camel(word)}(try box.decode({shape.name}.self))\n'
+        for shape, word in found
+    )
+    writes = "".join(
+        f"        case .{camel(word)}(let value): try box.encode(value)\n"
+        for word in (*(word for _, word in found), "other")
+    )
+    return (
+        f"/// One of several types, by its field `type`.\n"
+        f"public enum {name}: Codable, Hashable, Sendable {{\n{cases}"
+        f"    /// A type that this version does not know.\n    case other(JSONValue)\n\n"
+        f"    private enum Tag: String, CodingKey {{ case type }}\n\n"
+        f"    /// Reads the type that `type` names.\n"
+        f"    public init(from decoder: any Decoder) throws {{\n"
+        f"        let box = try decoder.singleValueContainer()\n"
+        f"        switch try decoder.container(keyedBy: Tag.self).decode("
+        f"String.self, forKey: .type) {{\n{reads}"
+        f"        default: self = .other(try box.decode(JSONValue.self))\n        }}\n    }}\n\n"
+        f"    /// Writes the value alone, without the case.\n"
+        f"    public func encode(to encoder: any Encoder) throws {{\n"
+        f"        var box = encoder.singleValueContainer()\n        switch self {{\n{writes}"
+        f"        }}\n    }}\n}}\n"
+    )
+
+
 def annotation(node: ast.expr) -> str:
     """A Python type as Swift's."""
     if isinstance(node, ast.BinOp):  # with None
         return annotation(node.left) + "?"
     if isinstance(node, ast.Subscript):
+        if ast.unparse(node.value) == "Literal":
+            return "String"
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return f"[{': '.join(map(annotation, inner))}]"
     word = ast.unparse(node)
-    return WORDS.get(word, word)
+    return WORDS.get(word) or RENAMED.get(word, word)
+
+
+def constant_name(word: str) -> str:
+    """`a_b.c` as `aBC`."""
+    return safe(camel(re.sub(r"\W", "_", word)))
 
 
 def safe(name: str) -> str:

@@ -84,6 +84,9 @@ extension Transport {
     /// Embeddings, of a model that is an encoder.
     public var embeddings: Embeddings { Embeddings(transport: self) }
 
+    /// OpenAI's newer API.
+    public var responses: Responses { Responses(transport: self) }
+
     /// The models that the transport reaches.
     public var models: Models { Models(transport: self) }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, TypedDict
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+"""State of an item of an answer."""
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+"""State of an answer."""
 
 
 class ResponsesOutputText(TypedDict):

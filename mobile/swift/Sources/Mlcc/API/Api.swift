@@ -530,6 +530,109 @@ extension Document: ExpressibleByStringLiteral {
     public init(stringLiteral value: String) { self = .text(value) }
 }
 
+/// Reasoning effort, if the chat template supports it; none = no reasoning.
+public struct Effort: RawRepresentable, Codable, Hashable, Sendable {
+    /// The word in JSON; a later version may have others than these.
+    public let rawValue: String
+
+    /// The value of a word.
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    /// `none`
+    public static let none = Effort(rawValue: "none")
+    /// `minimal`
+    public static let minimal = Effort(rawValue: "minimal")
+    /// `low`
+    public static let low = Effort(rawValue: "low")
+    /// `medium`
+    public static let medium = Effort(rawValue: "medium")
+    /// `high`
+    public static let high = Effort(rawValue: "high")
+    /// `xhigh`
+    public static let xhigh = Effort(rawValue: "xhigh")
+    /// `max`
+    public static let max = Effort(rawValue: "max")
+}
+
+/// Send reasoning as its summary; it is not summarized.
+public struct Summary: RawRepresentable, Codable, Hashable, Sendable {
+    /// The word in JSON; a later version may have others than these.
+    public let rawValue: String
+
+    /// The value of a word.
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    /// `auto`
+    public static let auto = Summary(rawValue: "auto")
+    /// `concise`
+    public static let concise = Summary(rawValue: "concise")
+    /// `detailed`
+    public static let detailed = Summary(rawValue: "detailed")
+}
+
+/// The user's text, or a list of items.
+public enum ResponsesInput: Codable, Hashable, Sendable {
+    /// One text.
+    case text(String)
+    /// Items of a conversation: messages, calls, their outputs.
+    case items([JSONValue])
+
+    /// Reads the first type that fits.
+    public init(from decoder: any Decoder) throws {
+        let box = try decoder.singleValueContainer()
+        if let value = try? box.decode(String.self) {
+            self = .text(value)
+            return
+        }
+        if let value = try? box.decode([JSONValue].self) {
+            self = .items(value)
+            return
+        }
+        throw DecodingError.dataCorruptedError(
+            in: box, debugDescription: "no type of ResponsesInput fits the JSON")
+    }
+
+    /// Writes the value alone, without the case.
+    public func encode(to encoder: any Encoder) throws {
+        var box = encoder.singleValueContainer()
+        switch self {
+        case .text(let value): try box.encode(value)
+        case .items(let value): try box.encode(value)
+        }
+    }
+}
+
+extension ResponsesInput: ExpressibleByStringLiteral {
+    /// A text.
+    public init(stringLiteral value: String) { self = .text(value) }
+}
+
+/// Additional fields of the answer.
+public struct Include: RawRepresentable, Codable, Hashable, Sendable {
+    /// The word in JSON; a later version may have others than these.
+    public let rawValue: String
+
+    /// The value of a word.
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    /// `reasoning.encrypted_content`
+    public static let reasoningEncryptedContent = Include(rawValue: "reasoning.encrypted_content")
+    /// `message.output_text.logprobs`
+    public static let messageOutputTextLogprobs = Include(rawValue: "message.output_text.logprobs")
+    /// `file_search_call.results`
+    public static let fileSearchCallResults = Include(rawValue: "file_search_call.results")
+    /// `web_search_call.results`
+    public static let webSearchCallResults = Include(rawValue: "web_search_call.results")
+    /// `web_search_call.action.sources`
+    public static let webSearchCallActionSources = Include(rawValue: "web_search_call.action.sources")
+    /// `message.input_image.image_url`
+    public static let messageInputImageImageUrl = Include(rawValue: "message.input_image.image_url")
+    /// `computer_call_output.output.image_url`
+    public static let computerCallOutputOutputImageUrl = Include(rawValue: "computer_call_output.output.image_url")
+    /// `code_interpreter_call.outputs`
+    public static let codeInterpreterCallOutputs = Include(rawValue: "code_interpreter_call.outputs")
+}
+
 /// A part of a message.
 public struct TextPart: Codable, Hashable, Sendable {
     /// `type`.
@@ -1935,6 +2038,360 @@ public struct RerankRequest: Codable, Hashable, Sendable {
     }
 }
 
+/// Whether and how much the model reasons.
+public struct ResponsesReasoning: Codable, Hashable, Sendable {
+    /// Reasoning effort, if the chat template supports it; none = no reasoning.
+    public var effort: Effort?
+    /// Send reasoning as its summary; it is not summarized.
+    public var summary: Summary?
+    /// Accepted; never affects an answer.
+    public var generateSummary: JSONValue?
+    /// Accepted; never affects an answer.
+    public var context: JSONValue?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        effort: Effort? = nil,
+        summary: Summary? = nil,
+        generateSummary: JSONValue? = nil,
+        context: JSONValue? = nil
+    ) {
+        self.effort = effort
+        self.summary = summary
+        self.generateSummary = generateSummary
+        self.context = context
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case effort
+        case summary
+        case generateSummary = "generate_summary"
+        case context
+    }
+}
+
+/// Format of the answer.
+public struct ResponsesTextConfig: Codable, Hashable, Sendable {
+    /// Format of the answer.
+    public var format: JSONValue?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        format: JSONValue? = nil
+    ) {
+        self.format = format
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case format
+    }
+}
+
+/// The body of POST /v1/responses. Not built yet, so not here: `truncation`, `conversation`,
+/// `context_management`, `prompt`, `samplers`, `background`, `moderation`.
+public struct ResponsesRequest: Codable, Hashable, Sendable {
+    /// Must be the model that is loaded, if it is given.
+    public var model: String?
+    /// The user's text, or a list of items.
+    public var input: ResponsesInput?
+    /// The system prompt.
+    public var instructions: String?
+    /// The stored answer whose conversation goes before the input.
+    public var previousResponseId: String?
+    /// Functions that the model may call.
+    public var tools: [JSONValue]?
+    /// Which tool must be called, if any.
+    public var toolChoice: JSONValue?
+    /// false: one call at most in an answer.
+    public var parallelToolCalls: Bool?
+    /// Whether and how much the model reasons.
+    public var reasoning: ResponsesReasoning?
+    /// Format of the answer.
+    public var text: ResponsesTextConfig?
+    /// Longest answer in tokens, reasoning included.
+    public var maxOutputTokens: Int?
+    /// Send the answer as it is made, as server-sent events.
+    public var stream: Bool?
+    /// Only with `stream`.
+    public var streamOptions: JSONValue?
+    /// Store the answer for `previous_response_id` and retrieval; true by default.
+    public var store: Bool?
+    /// Stored with the answer.
+    public var metadata: JSONValue?
+    /// Additional fields of the answer.
+    public var include: [Include]?
+    /// Report this many of the likeliest tokens at each position, with log-probabilities. From
+    /// 0 to 20.
+    public var topLogprobs: Int?
+    /// Divides the logits; 0 always samples the likeliest token. From 0 to 2.
+    public var temperature: Double?
+    /// Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all. From
+    /// 0 to 1.
+    public var topP: Double?
+    /// Keep this many of the likeliest tokens; 0 and -1 keep all.
+    public var topK: Int?
+    /// Drop tokens less likely than this share of the likeliest one's. From 0 to 1.
+    public var minP: Double?
+    /// The same seed and prompt give the same answer.
+    public var seed: Int?
+    /// The answer ends before the first of these in its text; reasoning and calls may hold
+    /// them.
+    public var stop: Stop?
+    /// The answer ends behind the string of `stop` instead.
+    public var includeStopStrInOutput: Bool?
+    /// Ignore end-of-sequence tokens, for benchmarks.
+    public var ignoreEos: Bool?
+    /// Suppress end-of-sequence tokens before this many tokens.
+    public var minTokens: Int?
+    /// Tokens that end the answer, in addition to the model's own.
+    public var stopTokenIds: [Int]?
+    /// Lowers a token's logit for each time it is in the answer; below 0, raises it. From -2 to
+    /// 2.
+    public var frequencyPenalty: Double?
+    /// Lowers the logits of tokens in the answer; below 0, raises them. From -2 to 2.
+    public var presencePenalty: Double?
+    /// Above 1, makes tokens of prompt and answer less likely. From 0.01 to 10.
+    public var repetitionPenalty: Double?
+    /// llama.cpp's name of `repetition_penalty`. From 0.01 to 10.
+    public var repeatPenalty: Double?
+    /// Window of these three penalties in tokens; -1 = all.
+    public var repeatLastN: Int?
+    /// Added to the logits of tokens, by id.
+    public var logitBias: [Int: Double]?
+    /// Words that the answer must not contain, as token sequences, with and without a space.
+    public var badWords: [String]?
+    /// Keep logits within this many standard deviations of the largest; 0 and below keep all.
+    public var topNSigma: Double?
+    /// Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all. From
+    /// 0 to 1.
+    public var typicalP: Double?
+    /// Drop tokens below this probability. From 0 to 1.
+    public var epsilonCutoff: Double?
+    /// Drop tokens below this probability; the threshold falls with the entropy. From 0 to 1.
+    public var etaCutoff: Double?
+    /// How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
+    /// From 0 to 1.
+    public var xtcProbability: Double?
+    /// The least probability of a top choice. From 0 to 1.
+    public var xtcThreshold: Double?
+    /// Range of the temperature: lower at low entropy, higher at high entropy. From 0 to 100.
+    public var dynatempRange: Double?
+    /// Exponent of the map from entropy to that range. From 0 to 100.
+    public var dynatempExponent: Double?
+    /// 2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters.
+    public var mirostat: Int?
+    /// Target surprise of a token, in bits. From 0 to 100.
+    public var mirostatTau: Double?
+    /// Learning rate of mirostat. From 0 to 1.
+    public var mirostatEta: Double?
+    /// Above 0, penalizes a token that would extend a repetition, more for a longer one. From 0
+    /// to 100.
+    public var dryMultiplier: Double?
+    /// Growth of the penalty with the repetition's length. From 1 to 100.
+    public var dryBase: Double?
+    /// Longest repetition without a penalty.
+    public var dryAllowedLength: Int?
+    /// Window of the penalty in tokens; -1 = all.
+    public var dryPenaltyLastN: Int?
+    /// A repetition does not extend over a token that contains one of these.
+    public var drySequenceBreakers: [String]?
+    /// Accepted; never affects an answer.
+    public var maxToolCalls: JSONValue?
+    /// Accepted; never affects an answer.
+    public var user: JSONValue?
+    /// Accepted; never affects an answer.
+    public var safetyIdentifier: JSONValue?
+    /// Accepted; never affects an answer.
+    public var serviceTier: JSONValue?
+    /// Accepted; never affects an answer.
+    public var promptCacheKey: JSONValue?
+    /// Accepted; never affects an answer.
+    public var promptCacheOptions: JSONValue?
+    /// Accepted; never affects an answer.
+    public var promptCacheRetention: JSONValue?
+    /// Accepted; never affects an answer.
+    public var clientMetadata: JSONValue?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        model: String? = nil,
+        input: ResponsesInput? = nil,
+        instructions: String? = nil,
+        previousResponseId: String? = nil,
+        tools: [JSONValue]? = nil,
+        toolChoice: JSONValue? = nil,
+        parallelToolCalls: Bool? = nil,
+        reasoning: ResponsesReasoning? = nil,
+        text: ResponsesTextConfig? = nil,
+        maxOutputTokens: Int? = nil,
+        stream: Bool? = nil,
+        streamOptions: JSONValue? = nil,
+        store: Bool? = nil,
+        metadata: JSONValue? = nil,
+        include: [Include]? = nil,
+        topLogprobs: Int? = nil,
+        temperature: Double? = nil,
+        topP: Double? = nil,
+        topK: Int? = nil,
+        minP: Double? = nil,
+        seed: Int? = nil,
+        stop: Stop? = nil,
+        includeStopStrInOutput: Bool? = nil,
+        ignoreEos: Bool? = nil,
+        minTokens: Int? = nil,
+        stopTokenIds: [Int]? = nil,
+        frequencyPenalty: Double? = nil,
+        presencePenalty: Double? = nil,
+        repetitionPenalty: Double? = nil,
+        repeatPenalty: Double? = nil,
+        repeatLastN: Int? = nil,
+        logitBias: [Int: Double]? = nil,
+        badWords: [String]? = nil,
+        topNSigma: Double? = nil,
+        typicalP: Double? = nil,
+        epsilonCutoff: Double? = nil,
+        etaCutoff: Double? = nil,
+        xtcProbability: Double? = nil,
+        xtcThreshold: Double? = nil,
+        dynatempRange: Double? = nil,
+        dynatempExponent: Double? = nil,
+        mirostat: Int? = nil,
+        mirostatTau: Double? = nil,
+        mirostatEta: Double? = nil,
+        dryMultiplier: Double? = nil,
+        dryBase: Double? = nil,
+        dryAllowedLength: Int? = nil,
+        dryPenaltyLastN: Int? = nil,
+        drySequenceBreakers: [String]? = nil,
+        maxToolCalls: JSONValue? = nil,
+        user: JSONValue? = nil,
+        safetyIdentifier: JSONValue? = nil,
+        serviceTier: JSONValue? = nil,
+        promptCacheKey: JSONValue? = nil,
+        promptCacheOptions: JSONValue? = nil,
+        promptCacheRetention: JSONValue? = nil,
+        clientMetadata: JSONValue? = nil
+    ) {
+        self.model = model
+        self.input = input
+        self.instructions = instructions
+        self.previousResponseId = previousResponseId
+        self.tools = tools
+        self.toolChoice = toolChoice
+        self.parallelToolCalls = parallelToolCalls
+        self.reasoning = reasoning
+        self.text = text
+        self.maxOutputTokens = maxOutputTokens
+        self.stream = stream
+        self.streamOptions = streamOptions
+        self.store = store
+        self.metadata = metadata
+        self.include = include
+        self.topLogprobs = topLogprobs
+        self.temperature = temperature
+        self.topP = topP
+        self.topK = topK
+        self.minP = minP
+        self.seed = seed
+        self.stop = stop
+        self.includeStopStrInOutput = includeStopStrInOutput
+        self.ignoreEos = ignoreEos
+        self.minTokens = minTokens
+        self.stopTokenIds = stopTokenIds
+        self.frequencyPenalty = frequencyPenalty
+        self.presencePenalty = presencePenalty
+        self.repetitionPenalty = repetitionPenalty
+        self.repeatPenalty = repeatPenalty
+        self.repeatLastN = repeatLastN
+        self.logitBias = logitBias
+        self.badWords = badWords
+        self.topNSigma = topNSigma
+        self.typicalP = typicalP
+        self.epsilonCutoff = epsilonCutoff
+        self.etaCutoff = etaCutoff
+        self.xtcProbability = xtcProbability
+        self.xtcThreshold = xtcThreshold
+        self.dynatempRange = dynatempRange
+        self.dynatempExponent = dynatempExponent
+        self.mirostat = mirostat
+        self.mirostatTau = mirostatTau
+        self.mirostatEta = mirostatEta
+        self.dryMultiplier = dryMultiplier
+        self.dryBase = dryBase
+        self.dryAllowedLength = dryAllowedLength
+        self.dryPenaltyLastN = dryPenaltyLastN
+        self.drySequenceBreakers = drySequenceBreakers
+        self.maxToolCalls = maxToolCalls
+        self.user = user
+        self.safetyIdentifier = safetyIdentifier
+        self.serviceTier = serviceTier
+        self.promptCacheKey = promptCacheKey
+        self.promptCacheOptions = promptCacheOptions
+        self.promptCacheRetention = promptCacheRetention
+        self.clientMetadata = clientMetadata
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case model
+        case input
+        case instructions
+        case previousResponseId = "previous_response_id"
+        case tools
+        case toolChoice = "tool_choice"
+        case parallelToolCalls = "parallel_tool_calls"
+        case reasoning
+        case text
+        case maxOutputTokens = "max_output_tokens"
+        case stream
+        case streamOptions = "stream_options"
+        case store
+        case metadata
+        case include
+        case topLogprobs = "top_logprobs"
+        case temperature
+        case topP = "top_p"
+        case topK = "top_k"
+        case minP = "min_p"
+        case seed
+        case stop
+        case includeStopStrInOutput = "include_stop_str_in_output"
+        case ignoreEos = "ignore_eos"
+        case minTokens = "min_tokens"
+        case stopTokenIds = "stop_token_ids"
+        case frequencyPenalty = "frequency_penalty"
+        case presencePenalty = "presence_penalty"
+        case repetitionPenalty = "repetition_penalty"
+        case repeatPenalty = "repeat_penalty"
+        case repeatLastN = "repeat_last_n"
+        case logitBias = "logit_bias"
+        case badWords = "bad_words"
+        case topNSigma = "top_n_sigma"
+        case typicalP = "typical_p"
+        case epsilonCutoff = "epsilon_cutoff"
+        case etaCutoff = "eta_cutoff"
+        case xtcProbability = "xtc_probability"
+        case xtcThreshold = "xtc_threshold"
+        case dynatempRange = "dynatemp_range"
+        case dynatempExponent = "dynatemp_exponent"
+        case mirostat
+        case mirostatTau = "mirostat_tau"
+        case mirostatEta = "mirostat_eta"
+        case dryMultiplier = "dry_multiplier"
+        case dryBase = "dry_base"
+        case dryAllowedLength = "dry_allowed_length"
+        case dryPenaltyLastN = "dry_penalty_last_n"
+        case drySequenceBreakers = "dry_sequence_breakers"
+        case maxToolCalls = "max_tool_calls"
+        case user
+        case safetyIdentifier = "safety_identifier"
+        case serviceTier = "service_tier"
+        case promptCacheKey = "prompt_cache_key"
+        case promptCacheOptions = "prompt_cache_options"
+        case promptCacheRetention = "prompt_cache_retention"
+        case clientMetadata = "client_metadata"
+    }
+}
+
 /// stop = the model ended its answer, or a stop string matched; length = the token limit or the
 /// context was reached; tool_calls = it ended with tool calls.
 public struct FinishReason: RawRepresentable, Codable, Hashable, Sendable {
@@ -2949,5 +3406,631 @@ public struct ErrorBody: Codable, Hashable, Sendable {
 
     enum CodingKeys: String, CodingKey {
         case error
+    }
+}
+
+/// State of an item of an answer.
+public struct ItemStatus: RawRepresentable, Codable, Hashable, Sendable {
+    /// The word in JSON; a later version may have others than these.
+    public let rawValue: String
+
+    /// The value of a word.
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    /// `in_progress`
+    public static let inProgress = ItemStatus(rawValue: "in_progress")
+    /// `completed`
+    public static let completed = ItemStatus(rawValue: "completed")
+    /// `incomplete`
+    public static let incomplete = ItemStatus(rawValue: "incomplete")
+}
+
+/// State of an answer.
+public struct ResponsesStatus: RawRepresentable, Codable, Hashable, Sendable {
+    /// The word in JSON; a later version may have others than these.
+    public let rawValue: String
+
+    /// The value of a word.
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    /// `in_progress`
+    public static let inProgress = ResponsesStatus(rawValue: "in_progress")
+    /// `completed`
+    public static let completed = ResponsesStatus(rawValue: "completed")
+    /// `incomplete`
+    public static let incomplete = ResponsesStatus(rawValue: "incomplete")
+    /// `failed`
+    public static let failed = ResponsesStatus(rawValue: "failed")
+    /// `cancelled`
+    public static let cancelled = ResponsesStatus(rawValue: "cancelled")
+}
+
+/// Text of the answer.
+public struct ResponsesOutputText: Codable, Hashable, Sendable {
+    /// `text`.
+    public var text: String
+    /// Always empty: there are no citations.
+    public var annotations: [JSONValue]
+    /// If `include` has `message.output_text.logprobs`.
+    public var logprobs: [[String: JSONValue]]
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        text: String,
+        annotations: [JSONValue],
+        logprobs: [[String: JSONValue]]
+    ) {
+        self.text = text
+        self.annotations = annotations
+        self.logprobs = logprobs
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case text
+        case annotations
+        case logprobs
+    }
+}
+
+/// A message of the model.
+public struct ResponsesOutputMessage: Codable, Hashable, Sendable {
+    /// The type in a union.
+    public var type: String
+    /// `id`.
+    public var id: String
+    /// `status`.
+    public var status: ItemStatus
+    /// `content`.
+    public var content: [ResponsesOutputText]
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        type: String = "message",
+        id: String,
+        status: ItemStatus,
+        content: [ResponsesOutputText]
+    ) {
+        self.type = type
+        self.id = id
+        self.status = status
+        self.content = content
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case type
+        case id
+        case status
+        case content
+    }
+}
+
+/// A function call by the model.
+public struct ResponsesOutputCall: Codable, Hashable, Sendable {
+    /// The type in a union.
+    public var type: String
+    /// `id`.
+    public var id: String
+    /// `call_id`.
+    public var callId: String
+    /// `name`.
+    public var name: String
+    /// `arguments`.
+    public var arguments: String
+    /// `status`.
+    public var status: ItemStatus
+    /// The tool's namespace, if it has one.
+    public var namespace: String?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        type: String = "function_call",
+        id: String,
+        callId: String,
+        name: String,
+        arguments: String,
+        status: ItemStatus,
+        namespace: String? = nil
+    ) {
+        self.type = type
+        self.id = id
+        self.callId = callId
+        self.name = name
+        self.arguments = arguments
+        self.status = status
+        self.namespace = namespace
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case type
+        case id
+        case callId = "call_id"
+        case name
+        case arguments
+        case status
+        case namespace
+    }
+}
+
+/// A call of a custom tool by the model.
+public struct ResponsesOutputCustomCall: Codable, Hashable, Sendable {
+    /// The type in a union.
+    public var type: String
+    /// `id`.
+    public var id: String
+    /// `call_id`.
+    public var callId: String
+    /// `name`.
+    public var name: String
+    /// `input`.
+    public var input: String
+    /// `status`.
+    public var status: ItemStatus
+    /// The tool's namespace, if it has one.
+    public var namespace: String?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        type: String = "custom_tool_call",
+        id: String,
+        callId: String,
+        name: String,
+        input: String,
+        status: ItemStatus,
+        namespace: String? = nil
+    ) {
+        self.type = type
+        self.id = id
+        self.callId = callId
+        self.name = name
+        self.input = input
+        self.status = status
+        self.namespace = namespace
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case type
+        case id
+        case callId = "call_id"
+        case name
+        case input
+        case status
+        case namespace
+    }
+}
+
+/// Reasoning of the model.
+public struct ResponsesReasoningText: Codable, Hashable, Sendable {
+    /// `type`.
+    public var type: String
+    /// `text`.
+    public var text: String
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        type: String,
+        text: String
+    ) {
+        self.type = type
+        self.text = text
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case type
+        case text
+    }
+}
+
+/// The model's reasoning: in `summary` if the request asks for one, else in `content`.
+public struct ResponsesOutputReasoning: Codable, Hashable, Sendable {
+    /// The type in a union.
+    public var type: String
+    /// `id`.
+    public var id: String
+    /// `summary`.
+    public var summary: [ResponsesReasoningText]
+    /// `content`.
+    public var content: [ResponsesReasoningText]
+    /// `status`.
+    public var status: ItemStatus
+    /// The text as opaque base64, if `include` has it, to be sent back. It is not secret.
+    public var encryptedContent: String?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        type: String = "reasoning",
+        id: String,
+        summary: [ResponsesReasoningText],
+        content: [ResponsesReasoningText],
+        status: ItemStatus,
+        encryptedContent: String? = nil
+    ) {
+        self.type = type
+        self.id = id
+        self.summary = summary
+        self.content = content
+        self.status = status
+        self.encryptedContent = encryptedContent
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case type
+        case id
+        case summary
+        case content
+        case status
+        case encryptedContent = "encrypted_content"
+    }
+}
+
+/// One of several types, by its field `type`.
+public enum OutputItem: Codable, Hashable, Sendable {
+    /// A message of the model.
+    case message(ResponsesOutputMessage)
+    /// A function call by the model.
+    case functionCall(ResponsesOutputCall)
+    /// A call of a custom tool by the model.
+    case customToolCall(ResponsesOutputCustomCall)
+    /// The model's reasoning: in `summary` if the request asks for one, else in `content`.
+    case reasoning(ResponsesOutputReasoning)
+    /// A type that this version does not know.
+    case other(JSONValue)
+
+    private enum Tag: String, CodingKey { case type }
+
+    /// Reads the type that `type` names.
+    public init(from decoder: any Decoder) throws {
+        let box = try decoder.singleValueContainer()
+        switch try decoder.container(keyedBy: Tag.self).decode(String.self, forKey: .type) {
+        case "message": self = .message(try box.decode(ResponsesOutputMessage.self))
+        case "function_call": self = .functionCall(try box.decode(ResponsesOutputCall.self))
+        case "custom_tool_call": self = .customToolCall(try box.decode(ResponsesOutputCustomCall.self))
+        case "reasoning": self = .reasoning(try box.decode(ResponsesOutputReasoning.self))
+        default: self = .other(try box.decode(JSONValue.self))
+        }
+    }
+
+    /// Writes the value alone, without the case.
+    public func encode(to encoder: any Encoder) throws {
+        var box = encoder.singleValueContainer()
+        switch self {
+        case .message(let value): try box.encode(value)
+        case .functionCall(let value): try box.encode(value)
+        case .customToolCall(let value): try box.encode(value)
+        case .reasoning(let value): try box.encode(value)
+        case .other(let value): try box.encode(value)
+        }
+    }
+}
+
+/// Breakdown of the prompt's tokens.
+public struct ResponsesCachedTokens: Codable, Hashable, Sendable {
+    /// Tokens that the prefix cache had.
+    public var cachedTokens: Int
+    /// Always 0: the prefix cache needs no request to keep a prompt.
+    public var cacheWriteTokens: Int
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        cachedTokens: Int,
+        cacheWriteTokens: Int
+    ) {
+        self.cachedTokens = cachedTokens
+        self.cacheWriteTokens = cacheWriteTokens
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case cachedTokens = "cached_tokens"
+        case cacheWriteTokens = "cache_write_tokens"
+    }
+}
+
+/// Breakdown of the answer's tokens.
+public struct ResponsesReasoningTokens: Codable, Hashable, Sendable {
+    /// `reasoning_tokens`.
+    public var reasoningTokens: Int
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        reasoningTokens: Int
+    ) {
+        self.reasoningTokens = reasoningTokens
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case reasoningTokens = "reasoning_tokens"
+    }
+}
+
+/// Token counts of a request.
+public struct ResponsesUsage: Codable, Hashable, Sendable {
+    /// `input_tokens`.
+    public var inputTokens: Int
+    /// `input_tokens_details`.
+    public var inputTokensDetails: ResponsesCachedTokens
+    /// `output_tokens`.
+    public var outputTokens: Int
+    /// `output_tokens_details`.
+    public var outputTokensDetails: ResponsesReasoningTokens
+    /// `total_tokens`.
+    public var totalTokens: Int
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        inputTokens: Int,
+        inputTokensDetails: ResponsesCachedTokens,
+        outputTokens: Int,
+        outputTokensDetails: ResponsesReasoningTokens,
+        totalTokens: Int
+    ) {
+        self.inputTokens = inputTokens
+        self.inputTokensDetails = inputTokensDetails
+        self.outputTokens = outputTokens
+        self.outputTokensDetails = outputTokensDetails
+        self.totalTokens = totalTokens
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case inputTokens = "input_tokens"
+        case inputTokensDetails = "input_tokens_details"
+        case outputTokens = "output_tokens"
+        case outputTokensDetails = "output_tokens_details"
+        case totalTokens = "total_tokens"
+    }
+}
+
+/// Why an answer was not completed.
+public struct ResponsesErrorObject: Codable, Hashable, Sendable {
+    /// `code`.
+    public var code: String
+    /// `message`.
+    public var message: String
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        code: String,
+        message: String
+    ) {
+        self.code = code
+        self.message = message
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case code
+        case message
+    }
+}
+
+/// Why an answer was cut short.
+public struct ResponsesIncomplete: Codable, Hashable, Sendable {
+    /// `reason`.
+    public var reason: String
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        reason: String
+    ) {
+        self.reason = reason
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case reason
+    }
+}
+
+/// An answer of /v1/responses. It repeats the fields of its request.
+public struct ResponsesAnswer: Codable, Hashable, Sendable {
+    /// `id`.
+    public var id: String
+    /// Seconds since 1970.
+    public var createdAt: Int
+    /// `completed_at`.
+    public var completedAt: Int?
+    /// `status`.
+    public var status: ResponsesStatus
+    /// `error`.
+    public var error: ResponsesErrorObject?
+    /// `incomplete_details`.
+    public var incompleteDetails: ResponsesIncomplete?
+    /// `model`.
+    public var model: String
+    /// `output`.
+    public var output: [OutputItem]
+    /// `usage`.
+    public var usage: ResponsesUsage?
+    /// `previous_response_id`.
+    public var previousResponseId: String?
+    /// `instructions`.
+    public var instructions: String?
+    /// `max_output_tokens`.
+    public var maxOutputTokens: Int?
+    /// `max_tool_calls`.
+    public var maxToolCalls: Int?
+    /// `temperature`.
+    public var temperature: Double
+    /// `top_p`.
+    public var topP: Double
+    /// `top_logprobs`.
+    public var topLogprobs: Int
+    /// `presence_penalty`.
+    public var presencePenalty: Double
+    /// `frequency_penalty`.
+    public var frequencyPenalty: Double
+    /// `parallel_tool_calls`.
+    public var parallelToolCalls: Bool
+    /// `tool_choice`.
+    public var toolChoice: JSONValue
+    /// `tools`.
+    public var tools: [JSONValue]
+    /// `reasoning`.
+    public var reasoning: [String: JSONValue]
+    /// `text`.
+    public var text: [String: JSONValue]
+    /// `store`.
+    public var store: Bool
+    /// `metadata`.
+    public var metadata: [String: String]
+    /// `user`.
+    public var user: String?
+    /// `safety_identifier`.
+    public var safetyIdentifier: String?
+    /// `prompt_cache_key`.
+    public var promptCacheKey: String?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        id: String,
+        createdAt: Int,
+        completedAt: Int? = nil,
+        status: ResponsesStatus,
+        error: ResponsesErrorObject? = nil,
+        incompleteDetails: ResponsesIncomplete? = nil,
+        model: String,
+        output: [OutputItem],
+        usage: ResponsesUsage? = nil,
+        previousResponseId: String? = nil,
+        instructions: String? = nil,
+        maxOutputTokens: Int? = nil,
+        maxToolCalls: Int? = nil,
+        temperature: Double,
+        topP: Double,
+        topLogprobs: Int,
+        presencePenalty: Double,
+        frequencyPenalty: Double,
+        parallelToolCalls: Bool,
+        toolChoice: JSONValue,
+        tools: [JSONValue],
+        reasoning: [String: JSONValue],
+        text: [String: JSONValue],
+        store: Bool,
+        metadata: [String: String],
+        user: String? = nil,
+        safetyIdentifier: String? = nil,
+        promptCacheKey: String? = nil
+    ) {
+        self.id = id
+        self.createdAt = createdAt
+        self.completedAt = completedAt
+        self.status = status
+        self.error = error
+        self.incompleteDetails = incompleteDetails
+        self.model = model
+        self.output = output
+        self.usage = usage
+        self.previousResponseId = previousResponseId
+        self.instructions = instructions
+        self.maxOutputTokens = maxOutputTokens
+        self.maxToolCalls = maxToolCalls
+        self.temperature = temperature
+        self.topP = topP
+        self.topLogprobs = topLogprobs
+        self.presencePenalty = presencePenalty
+        self.frequencyPenalty = frequencyPenalty
+        self.parallelToolCalls = parallelToolCalls
+        self.toolChoice = toolChoice
+        self.tools = tools
+        self.reasoning = reasoning
+        self.text = text
+        self.store = store
+        self.metadata = metadata
+        self.user = user
+        self.safetyIdentifier = safetyIdentifier
+        self.promptCacheKey = promptCacheKey
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case id
+        case createdAt = "created_at"
+        case completedAt = "completed_at"
+        case status
+        case error
+        case incompleteDetails = "incomplete_details"
+        case model
+        case output
+        case usage
+        case previousResponseId = "previous_response_id"
+        case instructions
+        case maxOutputTokens = "max_output_tokens"
+        case maxToolCalls = "max_tool_calls"
+        case temperature
+        case topP = "top_p"
+        case topLogprobs = "top_logprobs"
+        case presencePenalty = "presence_penalty"
+        case frequencyPenalty = "frequency_penalty"
+        case parallelToolCalls = "parallel_tool_calls"
+        case toolChoice = "tool_choice"
+        case tools
+        case reasoning
+        case text
+        case store
+        case metadata
+        case user
+        case safetyIdentifier = "safety_identifier"
+        case promptCacheKey = "prompt_cache_key"
+    }
+}
+
+/// The input items of a stored answer.
+public struct ResponsesItemList: Codable, Hashable, Sendable {
+    /// `data`.
+    public var data: [JSONValue]
+    /// `first_id`.
+    public var firstId: String?
+    /// `last_id`.
+    public var lastId: String?
+    /// `has_more`.
+    public var hasMore: Bool
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        data: [JSONValue],
+        firstId: String? = nil,
+        lastId: String? = nil,
+        hasMore: Bool
+    ) {
+        self.data = data
+        self.firstId = firstId
+        self.lastId = lastId
+        self.hasMore = hasMore
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case data
+        case firstId = "first_id"
+        case lastId = "last_id"
+        case hasMore = "has_more"
+    }
+}
+
+/// A deleted answer.
+public struct ResponsesDeleted: Codable, Hashable, Sendable {
+    /// `id`.
+    public var id: String
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        id: String
+    ) {
+        self.id = id
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case id
+    }
+}
+
+/// The answer of /v1/responses/input_tokens.
+public struct ResponsesTokenCount: Codable, Hashable, Sendable {
+    /// `input_tokens`.
+    public var inputTokens: Int
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        inputTokens: Int
+    ) {
+        self.inputTokens = inputTokens
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case inputTokens = "input_tokens"
     }
 }

@@ -32,10 +32,15 @@ public struct ChunkStream<Chunk: Decodable & Sendable>: AsyncSequence, Sendable 
             do {
                 return try JSON.decode(Chunk.self, line)
             } catch {
-                if let body = try? JSON.decode(ErrorBody.self, line) {
-                    throw MlccError.api(status: 500, error: body.error)
+                if let found = try? JSON.decode(ErrorBody.self, line).error {
+                    throw MlccError.api(status: 500, error: found)
                 }
-                throw error
+                if let found = try? JSON.decode(ErrorObject.self, line) {  // of /v1/responses
+                    throw MlccError.api(status: 500, error: found)
+                }
+                throw MlccError.bug(
+                    message: "a chunk is no \(Chunk.self): \(String(decoding: line, as: UTF8.self))",
+                    code: "bug")
             }
         }
     }
@@ -62,26 +67,27 @@ public struct ChunkStream<Chunk: Decodable & Sendable>: AsyncSequence, Sendable 
 
 /// The `data:` lines of server-sent events, from pieces that are cut anywhere.
 struct EventLines {
-    private var rest = Data()
+    private var bytes: [UInt8] = []
     private var start = 0
-    private static let prefix = Data("data:".utf8)
-    private static let done = Data("[DONE]".utf8)
+    private static let prefix = Array("data:".utf8)
+    private static let done = Array("[DONE]".utf8)
 
     mutating func add(_ piece: Data) {
-        rest = rest.dropFirst(start) + piece
+        bytes.removeFirst(start)
+        bytes.append(contentsOf: piece)
         start = 0
     }
 
     /// The data of the next complete line, without `[DONE]`; nil: more is needed.
     mutating func next() -> Data? {
-        while let end = rest.dropFirst(start).firstIndex(of: UInt8(ascii: "\n")) {
-            var line = rest.dropFirst(start)[..<end]
-            start = end - rest.startIndex + 1
-            if line.last == UInt8(ascii: "\r") { line.removeLast() }
+        while let end = bytes[start...].firstIndex(of: UInt8(ascii: "\n")) {
+            var line = bytes[start..<end]
+            start = end + 1
+            if line.last == UInt8(ascii: "\r") { line = line.dropLast() }
             guard line.starts(with: Self.prefix) else { continue }
             line = line.dropFirst(Self.prefix.count)
-            if line.first == UInt8(ascii: " ") { line.removeFirst() }
-            if line != Self.done { return Data(line) }
+            if line.first == UInt8(ascii: " ") { line = line.dropFirst() }
+            if !line.elementsEqual(Self.done) { return Data(line) }
         }
         return nil
     }

@@ -36,7 +36,6 @@ public struct Models: Sendable {
 
     /// The model of this name. Throws ``MlccError/api(status:error:)`` with 404 if there is none.
     public func retrieve(_ name: String) async throws -> Model {
-        let escaped = name.addingPercentEncoding(withAllowedCharacters: .urlPathAllowed) ?? name
-        return try await transport.json("GET", "/v1/models/\(escaped)", as: Model.self)
+        try await transport.json("GET", "/v1/models/\(escaped(name))", as: Model.self)
     }
 }

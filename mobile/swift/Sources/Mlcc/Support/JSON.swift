@@ -4,7 +4,7 @@ import Foundation
 enum JSON {
     static func encode(_ value: some Encodable) throws -> Data {
         let encoder = JSONEncoder()
-        encoder.outputFormatting = [.withoutEscapingSlashes]
+        encoder.outputFormatting = [.withoutEscapingSlashes, .sortedKeys]  // equal requests are equal
         return try encoder.encode(value)
     }
 
