@@ -84,7 +84,6 @@ NEEDS = (
     Need("lavapipe", "libvulkan1 mesa-vulkan-drivers", "runs GPU kernels on the CPU", lavapipe),
     Need("chromium", "chromium", "runs models in a tab, on its GPU in software", tools("chromium")),
     Need("llvm", "llvm", "reads libraries for Apple and Android", tools("llvm-nm", "llvm-readelf")),
-    Need("clang", "clang", "checks Metal's kernels", tools("clang++")),
     Need("maven", "default-jdk-headless maven libgl1", "builds Kotlin", maven),
     Need("systemd", "systemd", "checks the unit", tools("systemd-analyze")),
     Need("debootstrap", "debootstrap", "builds the image without an engine", tools("debootstrap")),

@@ -11,7 +11,7 @@
 #include <map>
 #include <memory>
 
-#include "fibers.h"
+#include "../../../helpers/emulators/fibers.h"
 
 extern "C" {
 Index threadIdx, blockIdx, blockDim, gridDim;

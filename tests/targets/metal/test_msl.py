@@ -1,13 +1,9 @@
-"""The MSL text of a whole model's kernels, checked by clang in place of Apple's compiler.
-
-msl/metal_stdlib declares the part of Metal's library that generated kernels use. Clang's own vector
-types lack constructors and casts of vectors, so those are rewritten as calls of templates.
-"""
+"""The MSL text of a whole model's kernels, checked by zig's clang in place of Apple's compiler."""
 
 from __future__ import annotations
 
 import re
-import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,15 +11,15 @@ import pytest
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
-from mlcc_targets import get_target
+from mlcc_targets import TargetError, get_target
+from mlcc_targets.linking.linker import run_zig
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+from tests.targets.metal import emulation
 from tests.targets.small_library import inspect
 
-pytestmark = pytest.mark.needs("llvm", "clang")
-DECLARATIONS = Path(__file__).parent / "msl"
-VECTOR = r"(?:char|uchar|short|ushort|int|uint|long|ulong|half|float)[234]"
-CLANG = ["clang++", "--target=arm64-apple-macos13", "-x", "c++", "-std=c++17", "-fsyntax-only"]
-CLANG += ["-w", "-I", str(DECLARATIONS)]
+pytestmark = pytest.mark.needs("llvm")
+CLANG = ["cc", "-target", "aarch64-linux-musl", "-x", "c++", "-std=c++20", "-w", "-c"]
+CLANG += ["-I", str(emulation.HERE)]
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +36,22 @@ def kernels(library: Path) -> list[str]:
     return re.findall(text, library.read_bytes().decode("latin-1"))
 
 
-def as_cpp(kernel: str) -> str:
-    kernel = re.sub(rf"\b({VECTOR})\(", r"make<\1>(", kernel)
-    return re.sub(rf"\(({VECTOR})\)", r"cast<\1>()->*", kernel)
-
-
 def faults(kernel: str) -> str:
-    command = [*CLANG, "-"]
-    done = subprocess.run(
-        command, input=as_cpp(kernel), capture_output=True, text=True, check=False
-    )
-    return done.stderr if done.returncode else ""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.cc"
+        source.write_text(emulation.as_cpp(kernel))
+        try:
+            run_zig([*CLANG, "-o", str(source.with_suffix(".o")), str(source)], source)
+        except TargetError as error:
+            return str(error)
+    return ""
 
 
 def test_every_kernel_is_well_formed(library: Path) -> None:
     found = kernels(library)
     assert len(found) > 10
     assert len(found) == library.read_bytes().count(b"\nkernel void ")
-    wrong = [fault for kernel in found if (fault := faults(kernel))]
-    assert not wrong, "\n".join(wrong)
+    assert not faults("\n".join(found))
 
 
 @pytest.mark.parametrize(

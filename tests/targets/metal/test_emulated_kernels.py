@@ -1,0 +1,61 @@
+"""The GPU kernels as MSL, run on an emulated device, against the twins.
+
+Threads run in ascending and in descending order, so that a missing barrier is detected.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.frame import kernel_passes
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.pipeline import tvm_target_of
+from tests.compiler.kernels.cases import gpu_kernels
+from tests.compiler.kernels.linear import test_gpu_linear as linear
+from tests.targets.kernel_checks import checks, names
+from tests.targets.metal import emulation
+
+pytestmark = pytest.mark.usefixtures("emulated")
+ROW = emulation.row()
+METAL = Gpu.of(ROW)
+CHECKS = checks(METAL)
+
+
+@cache
+def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Like gpu_kernels.compiled, always for the row's device."""
+    function = factory(METAL, *arguments).with_attr("global_symbol", "kernel")
+    target = tvm_target_of(ROW)
+    path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
+    with target, kernel_passes():
+        executable = tvm.compile(
+            tvm.IRModule({"kernel": function}), target, tir_pipeline=TIR_PIPELINE
+        )
+        executable.export_library(str(path))
+    return tvm.runtime.load_module(str(path))["kernel"]
+
+
+@pytest.fixture(autouse=True, params=["ascending", "descending"])
+def on_metal(
+    request: pytest.FixtureRequest, emulated: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    monkeypatch.setattr(gpu_kernels, "compiled", lambda f, gpu, arguments: compiled(f, arguments))
+    for module in (gpu_kernels, linear):
+        monkeypatch.setattr(module, "device", lambda: tvm.device("metal", 0))
+    emulation.device().emulated_order(request.param == "descending")
+    yield
+
+
+@pytest.mark.parametrize("check, arguments", CHECKS, ids=names(CHECKS))
+def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    before = emulation.device().emulated_launches()
+    check(*arguments)
+    assert emulation.device().emulated_launches() > before
