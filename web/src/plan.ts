@@ -60,6 +60,10 @@ export interface Plan {
   readonly functions: readonly string[];
   /** Width of an encoder's row, which `forward` returns instead of logits; null: a decoder. */
   readonly row_width: number | null;
+  /** Whether `forward` reads rows that the host writes; they are the last of the caches. */
+  readonly embeddings: boolean;
+  /** The folder of the vision tower, an artifact of its own, or null. */
+  readonly vision: string | null;
   readonly capacity: Capacity;
   /** Size of the buffer of a step's tables, in 32-bit words. */
   readonly step_words: number;

@@ -19,10 +19,11 @@ from time import perf_counter
 from typing import Protocol
 
 from mlcc.embedded.executor import JsExecutor, Ticket
+from mlcc.embedded.vision import TabTower
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.errors import DeviceLostError, MlccError, public_error
+from mlcc.errors import DeviceLostError, MlccError, UnsupportedError, public_error
 from mlcc.lora.loader import AdapterLoader
 
 
@@ -92,9 +93,12 @@ class LoopDriver(BaseDriver):
         executor: JsExecutor,
         adapters: AdapterLoader,
         deliver: Callable[[list[Event]], None],
+        tower: TabTower | None = None,
     ) -> None:
+        """tower: computes the rows of images; None = the model reads text only."""
         super().__init__(engine)
         self._engine = engine
+        self._tower = tower
         self._executor = executor
         self._adapters = adapters
         self._deliver = deliver
@@ -133,8 +137,10 @@ class LoopDriver(BaseDriver):
 
     async def _run_step(self) -> None:
         count, clock = self.counters, perf_counter
-        self._fill()
+        await self._fill()
         if not self._in_flight:
+            if not self._engine.has_work:  # cancelled while an image was encoded
+                return
             self._planning = True
             raise RuntimeError("the engine has requests and plans nothing; this is a bug")
         t0 = clock()
@@ -153,17 +159,21 @@ class LoopDriver(BaseDriver):
         count.commit_ms += (t2 - t1) * 1e3
         count.events_ms += (t3 - t2) * 1e3
 
-    def _fill(self) -> None:
-        count, clock = self.counters, perf_counter
+    async def _fill(self) -> None:
+        count, clock, images = self.counters, perf_counter, self._engine.images
         while len(self._in_flight) < self._executor.depth:
-            t0 = clock()
             self._planning = True
+            if images.to_encode:
+                if self._in_flight:  # rows are written between steps
+                    return
+                await self._encode_image()
+            t0 = clock()
             self._adapters.swap_in()
             batch = self._engine.plan()
             t1 = clock()
             count.plan_ms += (t1 - t0) * 1e3
             if batch is None:
-                if self._adapters.waiting:
+                if self._adapters.waiting or (images.to_encode and not self._in_flight):
                     continue
                 return
             self._planning = False
@@ -172,6 +182,20 @@ class LoopDriver(BaseDriver):
             self._in_flight.append((self._executor.submit(packed), t2))
             count.pack_ms += (t2 - t1) * 1e3
             count.submit_ms += (clock() - t2) * 1e3
+
+    async def _encode_image(self) -> None:
+        """Make the rows of one waiting image; the next step runs before the next image. Meanwhile
+        the requests that wait for it may be cancelled."""
+        images, t0 = self._engine.images, perf_counter()
+        image = images.to_encode[0]
+        if self._tower is None:
+            raise UnsupportedError("the model was opened without its vision tower")
+        assert image.tile is not None
+        rows = await self._tower.encode(image.tile)
+        self.counters.wait_ms += (perf_counter() - t0) * 1e3
+        if image.slots is not None:  # else all of them were
+            self._executor.write_embeddings(image.slots, rows)
+            images.mark_ready(image)
 
 
 class LoopEncoderDriver(BaseDriver):

@@ -64,6 +64,15 @@ class JsExecutor:
         except Exception as error:
             raise device_error(error) from error
 
+    def write_embeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        """Write rows of embeddings, in order with the steps."""
+        try:
+            self._js.writeEmbeddings(
+                self._typed_array(int32(slots)), self._typed_array(memoryview(rows))
+            )
+        except Exception as error:
+            raise device_error(error) from error
+
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
         """Fill a LoRA slot, in order with the steps; JavaScript lays out the values."""
         records = [

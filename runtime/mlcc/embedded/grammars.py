@@ -17,9 +17,6 @@ from mlcc.api.schema.json_grammar import SETTINGS
 from mlcc.embedded.bridge import to_bytes, typed_array
 from mlcc.engine.batch.adjust_tables import MASK_BITS
 from mlcc.engine.batch.tables import WORD
-from mlcc.engine.sampling.grammar import Structure
-from mlcc.errors import UnsupportedError
-from mlcc.model.model import ModelText
 from mlcc.model.structured_output.grammars import (
     GRAMMAR_SYMBOLS,
     LEXER_STATES,
@@ -27,34 +24,12 @@ from mlcc.model.structured_output.grammars import (
     Matcher,
     Tag,
 )
-from mlcc.service.served_model import DirectPrompts
 
 
 def tab_grammars(js: Any, vocab_size: int, eos_ids: Collection[int]) -> LlGrammars:
     """Create the grammar backend of one model on JavaScript's functions; call it after `js.ready()`
     has succeeded."""
     return LlGrammars(lambda: TabReader(js, vocab_size, eos_ids), vocab_size)
-
-
-class TabPrompts(DirectPrompts):
-    """Prompts in this event loop; grammars once the page has fetched the backend."""
-
-    def __init__(self, text: ModelText, js: Any) -> None:
-        super().__init__(text)
-        self._js = js
-
-    async def structure(self, structure: Structure, seconds: float | None) -> None:
-        """Check that answers can be constrained to a structure. Raises UnsupportedError if the
-        page's package has no grammar backend, and what `Grammars.check` raises."""
-        if why := str(await self._js.ready()):
-            raise UnsupportedError(
-                f"'{structure.field}' is not built here: this page has nothing that reads grammars "
-                f"({why[:200]}); leave it out, or build the page where Rust is",
-                param=structure.field or None,
-                code="unsupported_parameter",
-            )
-        assert self._text.grammars is not None
-        self._text.grammars.check(structure)
 
 
 class TabReader:

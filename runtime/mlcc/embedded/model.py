@@ -13,9 +13,11 @@ from mlcc.embedded.bridge import failed, to_bytes, to_python
 from mlcc.embedded.calls import Call, Calls
 from mlcc.embedded.engine import LoopClient
 from mlcc.embedded.executor import JsExecutor
-from mlcc.embedded.grammars import TabPrompts, tab_grammars
+from mlcc.embedded.grammars import tab_grammars
 from mlcc.embedded.planning import capacity_of
+from mlcc.embedded.prompts import TabPrompts
 from mlcc.embedded.tokenizer import JsTokenizer
+from mlcc.embedded.vision import TabTower
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
@@ -52,18 +54,23 @@ class EmbeddedModel:
         prefix_cache: bool = True,
         grammars: Any = None,
         speculate: str | None = None,
+        vision: Any = None,
     ) -> None:
         """`texts` are the plan's text files by path, without tokenizer.json. `parse_special`: as
         `ModelText.with_special`. `prefix_cache`: as in `Engine`. `grammars`: the grammar backend
         (`GrammarPort` in web/src/worker/python.ts); None = grammars are refused. `speculate`: as
-        in `mlcc serve`, without a draft model.
+        in `mlcc serve`, without a draft model. `vision`: the tower's manifest, plan and executor,
+        and the page's `images` (`VisionPort`); None = images are refused.
 
         Raises ArtifactError, which `entry.check` reports before weights are fetched, and what
         `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
-        # a tab lacks Pillow, which decodes images: they are refused, as by a model without a tower
-        text = replace(text, vision=None, info=replace(text.info, sees=False))
+        tower = None
+        if vision is None:  # images are refused, as by a model without a tower
+            text = replace(text, vision=None, info=replace(text.info, sees=False))
+        elif text.vision is not None:
+            tower = TabTower(vision.manifest, vision.plan, vision.executor, text.vision)
         if parse_special:
             text = text.with_special()
         read = Manifest.from_bytes(to_bytes(manifest))
@@ -83,10 +90,10 @@ class EmbeddedModel:
         else:
             engine = EncoderEngine(capacity, encoder.pooling, encoder.width)
         self._engine = LoopClient(
-            engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters
+            engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters, tower
         )
         self._name = text.name
-        prompts = None if grammars is None else TabPrompts(text, grammars)
+        prompts = TabPrompts(text, grammars, None if vision is None else vision.images)
         served = ServedModel(
             self._engine, text, BOUNDS, prompts, folders=AdapterFolders(None, NO_FOLDERS)
         )

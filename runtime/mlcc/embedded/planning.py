@@ -94,8 +94,7 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _caches(manifest: Manifest, capacity: Capacity) -> Iterator[dict[str, Any]]:
-    """The tensors that `forward` takes as caches. The embeddings are there, though nothing is
-    written to them: a tab reads no images yet."""
+    """The tensors that `forward` takes as caches; the embeddings are the last of them."""
     for cache, pool in zip(manifest.caches, capacity.pools, strict=True):
         for spec in cache.tensors:
             yield {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}
@@ -105,8 +104,10 @@ def _caches(manifest: Manifest, capacity: Capacity) -> Iterator[dict[str, Any]]:
 
 def capacity_of(manifest: Manifest, plan: Mapping[str, Any]) -> Capacity:
     """Return the capacity of a plan; the table layout is the manifest's."""
-    sizes = dict(plan["capacity"])
-    return Capacity(layout=manifest.layout, pools=tuple(sizes.pop("pools")), **sizes)
+    sizes, rows = dict(plan["capacity"]), manifest.embeddings
+    slots = rows.slots if rows else 0
+    pools = tuple(sizes.pop("pools"))
+    return Capacity(layout=manifest.layout, pools=pools, embedding_slots=slots, **sizes)
 
 
 def needs_f16(manifest: Manifest) -> bool:
@@ -194,6 +195,8 @@ def _to_plain(
         "f16": needs_f16(manifest),
         "functions": list(manifest.functions),
         "row_width": manifest.encoder.width if manifest.encoder else None,
+        "embeddings": manifest.embeddings is not None,
+        "vision": None if manifest.vision is None else manifest.vision.folder,
         "capacity": {
             "vocab_size": capacity.vocab_size,
             "context": capacity.context,

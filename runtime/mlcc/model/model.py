@@ -130,6 +130,17 @@ class ModelText:
         Raises the errors of `encode_chat`, and InvalidRequestError for an image that cannot be
         read."""
         prepared = self._prepared(images, context)
+        return self.chat_of_prepared(messages, images, prepared, context, variables)
+
+    def chat_of_prepared(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        images: PromptImages,
+        prepared: Sequence[PreparedImage],
+        context: int | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """The prompt of a conversation whose images were prepared elsewhere, as a tab's are."""
         texts = ImageTexts(images, [image.plan.text for image in prepared])
         chat, template = self.render(messages, variables or {}, texts)
         return self._with_rows(self._encode(chat, template, context), prepared, chat.images)
@@ -138,7 +149,16 @@ class ModelText:
         self, text: str, images: PromptImages, context: int | None = None
     ) -> Prompt:
         """The prompt of a raw text with placeholders of images; as `encode_prompt`."""
-        prepared = self._prepared(images, context)
+        return self.prompt_of_prepared(text, images, self._prepared(images, context), context)
+
+    def prompt_of_prepared(
+        self,
+        text: str,
+        images: PromptImages,
+        prepared: Sequence[PreparedImage],
+        context: int | None = None,
+    ) -> Prompt:
+        """The prompt of a raw text whose images were prepared elsewhere."""
         parts = images.split(text)
         whole = (prepared[p].plan.text if isinstance(p, int) else p for p in parts)
         numbers = [part for part in parts if isinstance(part, int)]
@@ -149,13 +169,19 @@ class ModelText:
         """Makes tiles of images; None = the model reads text only. Raises ArtifactError."""
         return None if self.vision is None else processor_of(self.vision)
 
-    def _prepared(self, images: PromptImages, context: int | None) -> list[PreparedImage]:
-        """The images, decoded one at a time, unless they cannot fit the context."""
+    def processor_for(self, images: PromptImages, context: int | None) -> Processor:
+        """The processor, before anything is decoded. Raises UnsupportedError for a model that
+        reads text only, and InvalidRequestError for images that cannot fit the context."""
         if self.processor is None:
             raise UnsupportedError(f"'{self.name}' reads text only; leave images out")
         if context is not None and (least := least_tokens(self.processor, images.images)) > context:
             raise too_long(f"at least {least} tokens of images", context)
-        return [prepare(self.processor, image) for image in images.images]
+        return self.processor
+
+    def _prepared(self, images: PromptImages, context: int | None) -> list[PreparedImage]:
+        """The images, decoded one at a time, unless they cannot fit the context."""
+        processor = self.processor_for(images, context)
+        return [prepare(processor, image) for image in images.images]
 
     def _with_rows(
         self, ids: array[int], prepared: Sequence[PreparedImage], numbers: Sequence[int]

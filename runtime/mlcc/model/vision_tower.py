@@ -1,7 +1,8 @@
 """The vision tower of a model: computes the rows that stand for an image in a prompt.
 
 A tile's patches are written to the tower's embeddings, one step computes them, and its rows are
-read back. Synchronous: the driver calls it between the language model's steps.
+read back. `TileStep` is what goes in and comes out, on any host; `VisionTower` runs it
+synchronously, and the driver calls it between the language model's steps.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from mlcc.artifact.schema import VisionInfo
-from mlcc.engine.batch.batch import BatchWriter, Capacity, PageList, int32
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, PageList, int32
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import ImageTile
 from mlcc.errors import UnsupportedError
@@ -18,6 +19,53 @@ from mlcc.multimodal.patches import PatchGrid, patch_rows, with_taps
 
 class TowerExecutor(Executor, EncoderExecutor, Protocol):
     """An executor that reads embeddings and returns rows."""
+
+
+class TileStep:
+    """The step of a tower that computes one tile. Raises UnsupportedError for a tile larger than a
+    step."""
+
+    def __init__(self, tile: ImageTile, info: VisionInfo, capacity: Capacity) -> None:
+        side = info.patch_size
+        self._block, self._capacity = info.merge_size**2, capacity
+        self._windows = bool(info.window_size)
+        self.patches = tile.rows * self._block
+        """The tile's patches, which are the tokens of the step."""
+        if self.patches > capacity.max_step_tokens:
+            raise UnsupportedError(
+                f"an image of {self.patches} patches, and the tower was compiled for "
+                f"{capacity.max_step_tokens}; send a smaller image"
+            )
+        window = info.window_size // (side * info.merge_size)
+        size = tile.height // side, tile.width // side
+        self._grid = PatchGrid(*size, info.merge_size, window)
+        rows = patch_rows(tile.pixels, tile.width, side, self._grid)
+        if info.position_grid:
+            rows = with_taps(rows, self._grid.position_taps(info.position_grid))
+        self.embeddings = rows
+        """The patches, for the first slots of the tower's embeddings."""
+
+    def batch(self, writer: BatchWriter) -> Batch:
+        """The step, once the embeddings are there."""
+        capacity = self._capacity
+        first = capacity.vocab_size
+        ids = int32(range(first, first + self.patches))
+        columns = self._grid.columns if capacity.layout.token_columns else {}
+        writer.sequence(ids, 0, _pages(capacity, self.patches), columns=columns)
+        for row in range(0, self.patches, self._block):
+            writer.row(row)
+        return writer.finish()
+
+    def rows(self, found: bytes) -> bytes:
+        """The rows of the tile, from the step's result: row by row of the image, if the tower has
+        them in the order of its windows."""
+        raster = self._grid.raster
+        if not self._windows:
+            return found
+        size, parts = len(found) // len(raster), [b""] * len(raster)
+        for i, at in enumerate(raster):
+            parts[at] = found[i * size : (i + 1) * size]
+        return b"".join(parts)
 
 
 class VisionTower:
@@ -33,44 +81,16 @@ class VisionTower:
                 "vulkan, or with --no-vision"
             )
         self._executor: TowerExecutor = executor
-        self._patch_size, self._merge_size, self._width = info.patch_size, info.merge_size, width
-        self._position_grid = info.position_grid
-        self._window = info.window_size // (info.patch_size * info.merge_size)
+        self._info, self._width = info, width
 
     def encode(self, tile: ImageTile) -> bytes:
         """The rows of a tile, f32[tile.rows, width]. Raises DeviceError, and UnsupportedError for a
         tile larger than a step."""
-        executor, capacity = self._executor, self._executor.capacity
-        side = self._patch_size
-        size = tile.height // side, tile.width // side
-        grid = PatchGrid(*size, self._merge_size, self._window)
-        rows = patch_rows(tile.pixels, tile.width, side, grid)
-        if self._position_grid:
-            rows = with_taps(rows, grid.position_taps(self._position_grid))
-        block = self._merge_size**2
-        patches = tile.rows * block
-        if patches > capacity.max_step_tokens:
-            raise UnsupportedError(
-                f"an image of {patches} patches, and the tower was compiled for "
-                f"{capacity.max_step_tokens}; send a smaller image"
-            )
-        executor.write_embeddings(range(patches), rows)
-        writer = BatchWriter(capacity.layout, executor.step_buffer())
-        first = capacity.vocab_size
-        ids, pages = int32(range(first, first + patches)), _pages(capacity, patches)
-        columns = grid.columns if capacity.layout.token_columns else {}
-        writer.sequence(ids, 0, pages, columns=columns)
-        for row in range(0, patches, block):
-            writer.row(row)
-        found: bytes = executor.vectors(writer.finish(), self._width).tobytes()
-        return self._in_rows(found, grid) if self._window else found
-
-    def _in_rows(self, found: bytes, grid: PatchGrid) -> bytes:
-        """Rows in the order of windows -> row by row of the image."""
-        size, parts = 4 * self._width, [b""] * len(grid.raster)
-        for i, at in enumerate(grid.raster):
-            parts[at] = found[i * size : (i + 1) * size]
-        return b"".join(parts)
+        executor = self._executor
+        step = TileStep(tile, self._info, executor.capacity)
+        executor.write_embeddings(range(step.patches), step.embeddings)
+        batch = step.batch(BatchWriter(executor.capacity.layout, executor.step_buffer()))
+        return step.rows(executor.vectors(batch, self._width).tobytes())
 
     def close(self) -> None:
         """Free the device's memory."""

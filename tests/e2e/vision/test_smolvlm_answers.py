@@ -3,23 +3,17 @@ transformers' processor and model. Small random weights, in float32 on the refer
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import pytest
-import torch
-import transformers
 from click.testing import CliRunner
-from PIL import Image
 
 from mlcc import Engine
 from mlcc.cli import cli
@@ -35,89 +29,27 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.helpers.checkpoints import SMALL, save_initialised
-from tests.compiler.vision.checkpoints import MEAN, MERGE, PATCH, PROCESSOR, SIDE, STD, TOWER
-from tests.runtime.multimodal.helpers.oracles import processor_of_transformers, tokenizer_of
-from tests.runtime.multimodal.helpers.pictures import encoded, idefics3, noise
+from tests.e2e.vision.smolvlm import NEW, Made, expected, save_smolvlm
+from tests.runtime.multimodal.helpers.pictures import encoded, noise
 
-VOCAB, NEW = 400, 4
-INFO = replace(
-    idefics3(patch_size=PATCH, merge_size=MERGE, image_size=SIDE, longest_edge=2 * SIDE),
-    mean=tuple(MEAN),
-    std=tuple(STD),
-)
-TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] | capitalize }}"
-    "{{ ':' if m['content'][0]['type'] == 'image' else ': ' }}{% for part in m['content'] %}"
-    "{{ part['text'] if part['type'] == 'text' else '<image>' }}"
-    "{% endfor %}<end_of_utterance>\n{% endfor %}"
-    "{% if add_generation_prompt %}Assistant:{% endif %}"
-)
-"""In the shape of SmolVLM's own: it takes content as parts only."""
 FILES = [encoded(noise(90, 60, 1)), encoded(noise(40, 70, 2), "WEBP"), encoded(noise(64, 64, 3))]
-
-
-class Made(NamedTuple):
-    folder: Path
-    """The compiled model."""
-    model: Any
-    """transformers', in float64."""
-    processor: Any
-    tokenizer: Any
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("smolvlm")
-    processor, tokenizer = processor_of_transformers(INFO)
-    images = processor.image_processor
-    images.do_rescale = images.do_normalize = True
-    images.image_mean, images.image_std = MEAN, STD
-    token = tokenizer.convert_tokens_to_ids("<image>")
-    text = {**SMALL, "vocab_size": VOCAB, "max_position_embeddings": 512, "eos_token_id": 2}
-    config = transformers.SmolVLMConfig(
-        text_config={"model_type": "llama", **text, "rope_theta": 1000.0},
-        vision_config=TOWER,
-        scale_factor=MERGE,
-        image_token_id=token,
-        tie_word_embeddings=False,
-        pad_token_id=0,
-    )
-    config._attn_implementation = "eager"
-    torch.manual_seed(0)
-    model = save_initialised(transformers.SmolVLMForConditionalGeneration(config), folder)
-    tokenizer_of(INFO).save_pretrained(folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    """The parts of the model; `folder` is the compiled one's."""
+    saved = save_smolvlm(tmp_path_factory.mktemp("smolvlm"))
     wanted = Options(quant="f32", max_batch=2, max_step_tokens=64)
-    target = get_target("reference", Choices())
-    compiled = compile_model(
-        Checkpoint.open(folder), target, folder / "compiled", wanted, Progress()
+    target, out = get_target("reference", Choices()), saved.folder / "compiled"
+    return saved._replace(
+        folder=compile_model(Checkpoint.open(saved.folder), target, out, wanted, Progress())
     )
-    return Made(compiled, model, processor, tokenizer)
 
 
 @pytest.fixture(scope="module")
 def engine(made: Made) -> Iterator[Engine]:
     with Engine(str(made.folder)) as opened:
         yield opened
-
-
-def expected(made: Made, text: str, files: Sequence[bytes]) -> str:
-    """transformers' greedy answer to a rendered conversation; image tokens are left out."""
-    pictures = [Image.open(io.BytesIO(data)) for data in files]
-    given = {} if not pictures else {"images": [pictures]}
-    inputs = made.processor(text=[text], **given, return_tensors="pt")
-    ids, pixels = inputs["input_ids"], inputs.get("pixel_values")
-    shown = {} if pixels is None else {"pixel_values": pixels.double()}
-    answer: list[int] = []
-    for _ in range(NEW):
-        with torch.no_grad():
-            logits = made.model(input_ids=ids, **shown).logits[0, -1]
-        logits[made.processor.image_token_id] -= 100
-        answer.append(int(logits.argmax()))
-        ids = torch.cat([ids, torch.tensor([answer[-1:]])], 1)
-    return str(made.tokenizer.decode(answer, skip_special_tokens=True))
 
 
 def url(data: bytes) -> str:

@@ -45,6 +45,10 @@ class ToySteps:
         assert begin == len(data)
         self._toy.write_adapter(slot, found)
 
+    def write_embeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        """Rows that stand for images."""
+        self._toy.write_embeddings(slots, rows)
+
     def step(self, data: Any, sizes: Any, adjustments: Any) -> str:
         """`run` for JavaScript: typed arrays in, JSON out."""
         more = None if adjustments is None else adjustments.to_bytes()

@@ -77,6 +77,9 @@ class ToyGpu:
         loop.call_later(self._delay, answer.set_result, _arrays(result))
         return answer
 
+    def writeEmbeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        self._toy.write_embeddings(slots, rows)
+
 
 def _arrays(result: dict[str, Any]) -> SimpleNamespace:
     """A result with arrays like JavaScript's typed arrays."""

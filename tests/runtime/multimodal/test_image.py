@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import sys
+from base64 import b64decode
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.limits import default
 from mlcc.multimodal.header import ImageHeader, read_header, read_headers
 from mlcc.multimodal.image import decode
+from tests.runtime.multimodal.helpers.decode_vectors import PATH
 from tests.runtime.multimodal.helpers.pictures import encoded, given, noise
 
 FILES = {
@@ -205,3 +208,16 @@ def test_without_pillow_the_extra_is_named(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UnsupportedError, match=r'type `pip install "mlcc\[vision\]"`'):
         decode(given(FILES["png"]))
+
+
+VECTORS = json.loads(PATH.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+def test_what_a_browser_is_tested_against(vector: dict[str, Any]) -> None:
+    """decode_vectors.json has Pillow's pixels; other versions may decode lossy files otherwise."""
+    image = decode(given(b64decode(vector["file"])))
+    assert list(image.size) == vector["size"]
+    wanted = np.frombuffer(b64decode(vector["rgb"]), np.uint8)
+    off = np.frombuffer(image.tobytes(), np.uint8).astype(int) - wanted
+    assert np.abs(off).max() <= vector["levels"]

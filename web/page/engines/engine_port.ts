@@ -27,7 +27,7 @@ export type EngineInfo = TabEngineInfo | ServerEngineInfo;
 /** For a model on the visitor's GPU. */
 export type TabEngineInfo = { readonly where: 'tab'; readonly sampling: Sampling } & Pick<
   TabInfo,
-  'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes'
+  'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes' | 'takesImages'
 >;
 
 /** For a model on the server. */

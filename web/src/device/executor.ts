@@ -33,7 +33,7 @@ export type ExecutorPlan = Pick<
   Plan,
   'abi' | 'interface' | 'functions' | 'capacity' | 'step_words' | 'adjust_words' | 'adapters'
 > &
-  Pick<Plan, 'row_width'>;
+  Pick<Plan, 'row_width' | 'embeddings'>;
 
 /** Functions that only some steps call; encoders have no `sample`. */
 const OPTIONAL = ['sample', 'copy_pages', 'adjust', 'top_logprobs', 'forward_adapters'];
@@ -55,6 +55,7 @@ export class Executor {
   private readonly staging: Staging;
   private readonly readback: Readback;
   private readonly adapters: ExecutorPlan['adapters'];
+  private readonly hasEmbeddings: boolean;
   private readonly forward: LibraryFunction;
   private readonly sample: LibraryFunction | undefined;
   private readonly optional: ReadonlyMap<string, LibraryFunction>;
@@ -81,6 +82,7 @@ export class Executor {
     this.device = device;
     this.library = library;
     this.adapters = plan.adapters;
+    this.hasEmbeddings = plan.embeddings;
     this.faults = new Faults(device);
     this.lost = this.faults.lost;
     this.staging = new Staging(library, plan);
@@ -136,6 +138,19 @@ export class Executor {
     if (this.uploading < UPLOAD_WINDOW) return;
     this.uploading = 0;
     await this.device.queue.onSubmittedWorkDone();
+  }
+
+  /** Write rows of embeddings to their slots, after the queued steps. Raises DeviceError. */
+  writeEmbeddings(slots: Int32Array, rows: Uint8Array): void {
+    this.faults.check();
+    const range = this.loaded.get('KV cache')?.ranges.at(-1);
+    if (!range || !this.hasEmbeddings) throw new DeviceError('there is no room for embeddings');
+    const bytes = rows.length / slots.length;
+    for (let first = 0, next = 1; first < slots.length; first = next++) {
+      const slot = slots[first] as number;
+      while (next < slots.length && slots[next] === slot + next - first) next++;
+      this.library.commands.write(range, slot * bytes, rows.subarray(first * bytes, next * bytes));
+    }
   }
 
   /**

@@ -41,7 +41,10 @@ export interface TabInfo {
   /** Tokens of the longest conversation. */
   readonly context: number;
   readonly capacity: Capacity;
+  /** Of the model and its vision tower. */
   readonly bytes: PlannedBytes;
+  /** Whether the model takes images: it has a vision tower, and this host decodes them. */
+  readonly takesImages: boolean;
   /** Notes for the user, a sentence each. */
   readonly notes: readonly string[];
   /** Milliseconds of each part of the start. */

@@ -9,11 +9,14 @@ import { Executor } from '../device/executor.js';
 import { type Adapter, findAdapter, openDevice } from '../device/gpu_adapter.js';
 import { ArtifactError, OutOfMemoryError } from '../errors.js';
 import type { ModelSource } from '../model/source.js';
+import { Subfolder } from '../model/subfolder.js';
 import { createTokenizer } from '../model/tokenizer/tokenizer.js';
 import { loadWeights } from '../model/weights/loader.js';
-import type { AdapterLimits, Instead, Plan, PlanOptions } from '../plan.js';
+import { canDecode } from '../multimodal/decode.js';
+import { images } from '../multimodal/images.js';
+import type { AdapterLimits, FileEntry, Instead, Plan, PlanOptions } from '../plan.js';
 import { Grammars } from './grammar.js';
-import type { Entry, TokenizerPort } from './python.js';
+import type { Entry, TokenizerPort, VisionPort } from './python.js';
 import { type Milliseconds, type OnProgress, StartupTimer } from './startup.js';
 import { infoOf, parsed, Tab } from './tab.js';
 
@@ -45,21 +48,32 @@ export interface TabOptions {
   readonly notes?: readonly string[];
 }
 
-/** A model's manifest, and the plan for this GPU. */
+/** An artifact: its files, its manifest, and the plan for this GPU. */
 interface Planned {
+  readonly files: ModelSource;
   readonly manifest: Uint8Array<ArrayBuffer>;
   readonly plan: Plan;
+}
+
+/** A model, and its vision tower if it has one and this host decodes images. */
+interface Whole {
+  readonly model: Planned;
+  readonly tower: Planned | undefined;
 }
 
 /** Files that are read whole, once. */
 interface SmallFiles {
   readonly library: Uint8Array<ArrayBuffer>;
+  readonly towerLibrary: Uint8Array<ArrayBuffer> | undefined;
   readonly texts: Readonly<Record<string, string>>;
   readonly tokenizer: TokenizerPort;
   readonly grammars: Grammars;
 }
 
 const TOKENIZER = 'tokenizer.json';
+
+/** The bounds of a tower are those that it was compiled for. */
+const NOTHING_REQUESTED: PlanOptions = { max_batch: null, max_step_tokens: null, context: null };
 
 /** Raises NoWebGPUError, ArtifactError, DownloadError, CapacityError, DeviceError, or an abort. */
 export async function openTab(options: TabOptions): Promise<Tab> {
@@ -97,13 +111,13 @@ class Opening {
       this.#startup.timed('adapter', () => findAdapter(gpu)),
       this.#startup.timed('manifest', () => files.manifest(undefined, this.#signal)),
     ]);
-    const planned = await this.#planned(python, adapter, manifest);
+    const whole = await this.#whole(python, adapter, manifest);
     const [small, device] = await this.#together([
-      this.#smallFiles(planned.plan),
-      this.#startup.timed('device', () => this.#device(adapter, planned.plan)),
+      this.#smallFiles(whole),
+      this.#startup.timed('device', () => this.#device(adapter, whole.model.plan)),
       this.#startup.timed('imports', () => python.EmbeddedModel), // imports most Python modules in parallel
     ]);
-    return this.#load(python, adapter, planned, small, device);
+    return this.#load(python, adapter, whole, small, device);
   }
 
   async #device(adapter: Adapter, { f16 }: Plan): Promise<GPUDevice> {
@@ -125,51 +139,61 @@ class Opening {
     return entry;
   }
 
+  /** The plans of the model and its vision tower. A limit of the memory holds both. */
+  async #whole(python: Entry, adapter: Adapter, manifest: Uint8Array<ArrayBuffer>): Promise<Whole> {
+    const { files, memoryBytes } = this.#options;
+    const model = await this.#planned(python, adapter, files, manifest, memoryBytes);
+    const folder = model.plan.vision;
+    if (folder === null || !canDecode()) return { model, tower: undefined };
+    const inside = new Subfolder(files, folder);
+    const own = await inside.manifest(undefined, this.#signal);
+    const tower = await this.#planned(python, adapter, inside, own, memoryBytes);
+    if (memoryBytes === undefined) return { model, tower };
+    const { weights, caches, workspace } = tower.plan.bytes;
+    const left = Math.max(0, memoryBytes - weights - caches - workspace);
+    return { model: await this.#planned(python, adapter, files, manifest, left), tower };
+  }
+
   async #planned(
     python: Entry,
     adapter: Adapter,
+    files: ModelSource,
     manifest: Uint8Array<ArrayBuffer>,
+    memoryBytes: number | undefined,
   ): Promise<Planned> {
-    const { maxBatch, maxStepTokens, context, memoryBytes } = this.#options;
     const limits: AdapterLimits = {
       f16: adapter.f16,
       tensor_bytes: adapter.tensorBytes,
       memory_bytes: memoryBytes ?? null,
     };
-    const requested: PlanOptions = {
-      max_batch: maxBatch ?? null,
-      max_step_tokens: maxStepTokens ?? null,
-      context: context ?? null,
-    };
+    const requested = files === this.#options.files ? this.#requested() : NOTHING_REQUESTED;
     const make = (bytes: Uint8Array): Plan | Instead =>
       parsed(python.plan(bytes, JSON.stringify(limits), JSON.stringify(requested)));
     const plan = make(manifest);
-    if (!('instead' in plan)) return { manifest, plan };
-    const other = await this.#options.files.manifest(plan.instead, this.#signal);
+    if (!('instead' in plan)) return { files, manifest, plan };
+    const other = await files.manifest(plan.instead, this.#signal);
     const second = make(other);
-    if (!('instead' in second)) return { manifest: other, plan: second };
+    if (!('instead' in second)) return { files, manifest: other, plan: second };
     throw new ArtifactError(
       `${plan.instead} is no better for this GPU than the manifest that names it; compile again`,
     );
   }
 
-  async #smallFiles({ library, text }: Plan): Promise<SmallFiles> {
-    const { files } = this.#options;
-    const wanted = [library, ...text];
-    const total = wanted.reduce((sum, entry) => sum + entry.bytes, 0);
-    let done = 0;
-    const report = (): void =>
-      this.#report({ stage: 'files', text: 'Reading the code', done, total });
-    const read = async (entry: (typeof wanted)[number]): Promise<Uint8Array<ArrayBuffer>> => {
-      const bytes = await files.read(entry, this.#signal);
-      done += bytes.length;
-      report();
-      return bytes;
+  #requested(): PlanOptions {
+    const { maxBatch, maxStepTokens, context } = this.#options;
+    return {
+      max_batch: maxBatch ?? null,
+      max_step_tokens: maxStepTokens ?? null,
+      context: context ?? null,
     };
-    report();
-    const [code, ...rest] = await this.#startup.timed('files', () =>
-      this.#together(wanted.map(read)),
-    );
+  }
+
+  async #smallFiles({ model, tower }: Whole): Promise<SmallFiles> {
+    const { library, text } = model.plan;
+    const wanted = [library, ...text].map((entry) => ({ files: model.files, entry }));
+    if (tower) wanted.push({ files: tower.files, entry: tower.plan.library });
+    const read = await this.#startup.timed('files', () => this.#readAll(wanted));
+    const [code, ...rest] = read;
     const parts = new Map(text.map((entry, i) => [entry.path, rest[i]]));
     const tokenizer = parts.get(TOKENIZER);
     parts.delete(TOKENIZER);
@@ -179,26 +203,51 @@ class Opening {
     const made = await this.#startup.timed('tokenizer', () => createTokenizer(tokenizer));
     return {
       library: code,
+      towerLibrary: tower && rest[text.length],
       texts: Object.fromEntries([...parts].map(([path, bytes]) => [path, decoded(bytes)])),
       tokenizer: made,
       grammars: new Grammars(this.#options.grammars, tokenizer, made),
     };
   }
 
+  #readAll(
+    wanted: readonly { readonly files: ModelSource; readonly entry: FileEntry }[],
+  ): Promise<Uint8Array<ArrayBuffer>[]> {
+    const total = wanted.reduce((sum, { entry }) => sum + entry.bytes, 0);
+    let done = 0;
+    const report = (): void =>
+      this.#report({ stage: 'files', text: 'Reading the code', done, total });
+    report();
+    return this.#together(
+      wanted.map(async ({ files, entry }) => {
+        const bytes = await files.read(entry, this.#signal);
+        done += bytes.length;
+        report();
+        return bytes;
+      }),
+    );
+  }
+
   async #load(
     python: Entry,
     adapter: Adapter,
-    { manifest, plan: first }: Planned,
+    { model, tower }: Whole,
     small: SmallFiles,
     device: GPUDevice,
   ): Promise<Tab> {
-    const { library, texts, tokenizer, grammars } = small;
+    const { library, towerLibrary, texts, tokenizer, grammars } = small;
+    const { manifest, plan: first } = model;
     const { notes } = parsed<Pick<Plan, 'notes'>>(python.check(manifest, texts, tokenizer));
     const create = () => Executor.create(library, device, first);
     const executor = await this.#startup.timed('library', create);
+    let sees: Executor | undefined;
     try {
+      sees = tower && towerLibrary && (await Executor.create(towerLibrary, device, tower.plan));
+      if (sees && tower) await allocateAll(sees, tower.plan);
       const plan = await this.#allocate(python, executor, manifest, first);
-      await this.#together([this.#pipelines(executor), this.#weights(executor, plan)]);
+      const executors = sees ? [executor, sees] : [executor];
+      const parts = [{ ...model, plan }, ...(tower ? [tower] : [])];
+      await this.#together([this.#pipelines(executors), this.#weights(executors, parts)]);
       const engine = await this.#startup.timed('engine', () =>
         python.EmbeddedModel(
           manifest,
@@ -210,11 +259,13 @@ class Opening {
           this.#options.prefixCache ?? true,
           grammars,
           this.#options.speculate ?? '',
+          sees && tower && visionPort(tower, sees),
         ),
       );
       this.#report({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
-      return new Tab(engine, executor, this.#info(plan, notes, adapter));
+      return new Tab(engine, executor, sees, this.#info(plan, tower?.plan, notes, adapter));
     } catch (error) {
+      sees?.close();
       executor.close();
       throw error;
     }
@@ -228,12 +279,8 @@ class Opening {
     first: Plan,
   ): Promise<Plan> {
     for (let plan = first; ; ) {
-      const { caches, weights, bytes } = plan;
       try {
-        await this.#startup.timed('caches', () => executor.allocateCaches(caches));
-        await this.#startup.timed('allocate', () => executor.allocateWeights(weights));
-        await executor.allocateAdapters();
-        await executor.checkWorkspace(bytes.workspace);
+        await this.#startup.timed('allocate', () => allocateAll(executor, plan));
         return plan;
       } catch (error) {
         if (!(error instanceof OutOfMemoryError)) throw error;
@@ -242,24 +289,35 @@ class Opening {
     }
   }
 
-  #pipelines(executor: Executor): Promise<void> {
-    const say = (done: number, total: number): void =>
-      this.#report({ stage: 'pipelines', text: 'Preparing the GPU', done, total });
-    return this.#startup.timed('pipelines', () => executor.compilePipelines(say));
+  async #pipelines(executors: readonly Executor[]): Promise<void> {
+    const counts = executors.map(() => [0, 0] as [done: number, total: number]);
+    const compile = (executor: Executor, i: number): Promise<void> =>
+      executor.compilePipelines((...count) => {
+        counts[i] = count;
+        const [done, total] = [0, 1].map((at) => counts.reduce((n, c) => n + (c[at] ?? 0), 0));
+        const text = 'Preparing the GPU';
+        this.#report({ stage: 'pipelines', text, done: done ?? 0, total: total ?? 0 });
+      });
+    await this.#startup.timed('pipelines', () => this.#together(executors.map(compile)));
   }
 
-  #weights(executor: Executor, plan: Plan): Promise<void> {
-    const { files } = this.#options;
-    const write = executor.writeWeight.bind(executor);
-    return this.#startup.timed('weights', () =>
-      loadWeights(files, plan, write, this.#report, this.#signal),
-    );
+  #weights(executors: readonly Executor[], planned: readonly Planned[]): Promise<void> {
+    const parts = executors.map((executor, i) => {
+      const { files, plan } = planned[i] as Planned;
+      return { files, plan, write: executor.writeWeight.bind(executor) };
+    });
+    return this.#startup.timed('weights', () => loadWeights(parts, this.#report, this.#signal));
   }
 
-  #info(plan: Plan, notes: readonly string[], adapter: Adapter): ReturnType<typeof infoOf> {
+  #info(
+    plan: Plan,
+    tower: Plan | undefined,
+    notes: readonly string[],
+    adapter: Adapter,
+  ): ReturnType<typeof infoOf> {
     const startup: Milliseconds = this.#startup.milliseconds();
     const all = [...(this.#options.notes ?? []), ...notes];
-    return infoOf(plan, adapter.name, all, startup);
+    return infoOf(plan, tower, adapter.name, all, startup);
   }
 
   /** Like Promise.all, but a failure aborts the others, which have ended before it throws. */
@@ -275,6 +333,18 @@ class Opening {
       throw error;
     }
   }
+}
+
+/** The caches, then the weights. Raises OutOfMemoryError. */
+async function allocateAll(executor: Executor, plan: Plan): Promise<void> {
+  await executor.allocateCaches(plan.caches);
+  await executor.allocateWeights(plan.weights);
+  await executor.allocateAdapters();
+  await executor.checkWorkspace(plan.bytes.workspace);
+}
+
+function visionPort({ manifest, plan }: Planned, executor: Executor): VisionPort {
+  return { manifest, plan: JSON.stringify(plan), executor, images };
 }
 
 /** Rejects when `signal` is aborted. */

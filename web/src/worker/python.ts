@@ -7,6 +7,7 @@
 
 import type { PyodideAPI } from 'pyodide';
 import { DownloadError } from '../errors.js';
+import type { Filter } from '../multimodal/resize.js';
 
 /** Receives an answer from Python. */
 export interface Reply {
@@ -67,6 +68,27 @@ export interface ExecutorPort {
     adjustments?: Uint8Array,
   ): Promise<Sampled & { readonly top?: Sampled; readonly vectors?: Float32Array }>;
   writeAdapter(slot: number, matrices: string, data: Uint8Array): void;
+  writeEmbeddings(slots: Int32Array, rows: Uint8Array): void;
+}
+
+/** The image interface that Python uses. `tiles`: the pixels of each tile of a plan, in RGB. */
+export interface ImagePort {
+  decode(
+    data: Uint8Array<ArrayBuffer>,
+    type: string,
+  ): Promise<{
+    readonly width: number;
+    readonly height: number;
+    tiles(plan: string, filter: Filter): Uint8Array[];
+  }>;
+}
+
+/** A model's vision tower, and what decodes images for it. */
+export interface VisionPort {
+  readonly manifest: Uint8Array;
+  readonly plan: string;
+  readonly executor: ExecutorPort;
+  readonly images: ImagePort;
 }
 
 export interface PythonTab extends Proxy {
@@ -106,6 +128,7 @@ export interface Entry {
     prefixCache: boolean,
     grammars: GrammarPort | undefined,
     speculate: string,
+    vision: VisionPort | undefined,
   ): PythonTab;
 }
 

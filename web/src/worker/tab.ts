@@ -7,7 +7,7 @@
 import type { Executor } from '../device/executor.js';
 import { CancelledError, fromPlain, MlccError } from '../errors.js';
 import { type AdapterSource, readLora } from '../model/download/lora_files.js';
-import type { Plan } from '../plan.js';
+import type { Plan, PlannedBytes } from '../plan.js';
 import { Answer } from './answer.js';
 import type { PlainRequest, TabInfo } from './messages.js';
 import type { PythonCall, PythonTab, Reply } from './python.js';
@@ -23,14 +23,17 @@ export class Tab {
   /** Resolves when the GPU is lost; no request is answered afterwards. */
   readonly lost: Promise<MlccError>;
   readonly executor: Executor;
+  readonly #tower: Executor | undefined;
   readonly #python: PythonTab;
   readonly #running = new Set<Running>();
   #closed = false;
 
-  constructor(python: PythonTab, executor: Executor, info: TabInfo) {
+  /** `tower`: the executor of the model's vision tower, if it has one. */
+  constructor(python: PythonTab, executor: Executor, tower: Executor | undefined, info: TabInfo) {
     this.info = info;
     this.executor = executor;
-    this.lost = executor.lost;
+    this.#tower = tower;
+    this.lost = tower ? Promise.race([executor.lost, tower.lost]) : executor.lost;
     this.#python = python;
   }
 
@@ -84,6 +87,7 @@ export class Tab {
     this.#python.close();
     this.#python.destroy();
     this.executor.close();
+    this.#tower?.close();
   }
 }
 
@@ -154,8 +158,10 @@ export function parsed<T>(text: string): T {
   return value;
 }
 
+/** `tower`: the plan of the model's vision tower, if it has one. */
 export function infoOf(
   plan: Plan,
+  tower: Plan | undefined,
   adapter: string,
   notes: readonly string[],
   startup: Milliseconds,
@@ -166,8 +172,18 @@ export function infoOf(
     f16: plan.f16,
     context: plan.capacity.context,
     capacity: plan.capacity,
-    bytes: plan.bytes,
+    bytes: tower ? sumOf(plan.bytes, tower.bytes) : plan.bytes,
+    takesImages: tower !== undefined,
     notes: [...notes, ...plan.notes],
     startup,
+  };
+}
+
+function sumOf(one: PlannedBytes, other: PlannedBytes): PlannedBytes {
+  return {
+    weights: one.weights + other.weights,
+    caches: one.caches + other.caches,
+    workspace: one.workspace + other.workspace,
+    adapters: one.adapters + other.adapters,
   };
 }

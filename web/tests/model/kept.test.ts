@@ -6,6 +6,7 @@ import { type FilesOptions, ModelFiles } from '../../src/model/download/model_fi
 import { removeModel, storedModels } from '../../src/model/store/catalog.js';
 import { MemoryStore } from '../../src/model/store/memory.js';
 import type { Store } from '../../src/model/store/store.js';
+import { Subfolder } from '../../src/model/subfolder.js';
 import { CHUNK_BYTES } from '../../src/plan.js';
 import { ENTRY, expectSame, failure, fetchAll, newServer, SHARD, TEXT } from './noise.js';
 import { entryOf, type ModelServer, manifestOf } from './server.js';
@@ -193,3 +194,27 @@ test.each(['', 'https://h.exam', 'https://h.example/%.json\n{}', 'nonsense\n{}']
     expect(await storedModels(store)).toEqual([]);
   },
 );
+
+test('a vision tower is stored and removed with its model, and is no model of its own', async () => {
+  const store = new MemoryStore();
+  const bytes = new TextEncoder().encode('a tower');
+  const own = entryOf('model.wasm', bytes);
+  const whole = JSON.parse(new TextDecoder().decode(server.files.get('mlcc.json')));
+  const named = { ...whole, vision: { folder: 'vision' } };
+  server.files.set('mlcc.json', new TextEncoder().encode(JSON.stringify(named)));
+  const inside = { model: { name: 'tower' }, files: [own] };
+  server.files.set('vision/mlcc.json', new TextEncoder().encode(JSON.stringify(inside)));
+  server.files.set('vision/model.wasm', bytes);
+  const files = open({ store });
+  await files.manifest();
+  await fetchAll(files);
+  const [alone] = await storedModels(store);
+  const tower = new Subfolder(files, 'vision');
+  await tower.manifest();
+  expectSame(await tower.read(own), bytes);
+  const models = await storedModels(store);
+  expect(models.map(({ name }) => name)).toEqual([alone?.name]);
+  expect(models[0]?.total).toBe((alone?.total ?? 0) + bytes.length);
+  await removeModel(url, store);
+  expect(await store.keys()).toEqual([]);
+});

@@ -68,13 +68,12 @@ async function load(a: Bytes = A, weights = SPECS, b: Bytes = B): Promise<Loaded
   const shards = [entryOf('a.safetensors', a), entryOf('b.safetensors', b)];
   const sizes = weights.map((spec) => ROWS.find((row) => row[0] === spec.name)?.[3] ?? 64);
   const loaded: Loaded = { weights: sizes.map((n) => new Uint8Array(n)), pieces: [], progress: [] };
+  const write = (index: number, offset: number, bytes: Bytes): void => {
+    loaded.weights[index]?.set(bytes, offset);
+    loaded.pieces.push([index, offset, bytes.length]);
+  };
   await loadWeights(
-    new FolderFiles(files),
-    { weights, shards },
-    (index, offset, bytes) => {
-      loaded.weights[index]?.set(bytes, offset);
-      loaded.pieces.push([index, offset, bytes.length]);
-    },
+    [{ files: new FolderFiles(files), plan: { weights, shards }, write }],
     (progress) => void loaded.progress.push(progress),
   );
   return loaded;

@@ -1,11 +1,13 @@
 /**
  * Images on the page, in a real Chromium with a scripted server: attached by button, paste and drop,
- * bounded, sent, shown and kept.
+ * bounded, sent, shown and kept. And the decoding of a tab beside Pillow's.
  */
 
+import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { expect, test } from 'vitest';
-import { answered, ask, field, inChromium, look, open } from './browser.js';
+import type { decode } from '../../src/multimodal/decode.js';
+import { answered, ask, field, inChromium, look, open, started } from './browser.js';
 
 inChromium();
 
@@ -264,4 +266,49 @@ test('a model that reads text only, here or on the GPU, refuses images by name',
   await give(page, 'drop', ['a.png'], png);
   await alert.getByText('On your GPU, demo-q4 reads text only').waitFor();
   expect(await attach(page).isVisible()).toBe(false);
+});
+
+test('a model in the tab that sees takes images', async () => {
+  const page = await started('script=sees');
+  const png = await drawn(page, { name: 'a.png' });
+  await attach(page).waitFor();
+  await give(page, 'paste', ['a.png'], png);
+  await removes(page).waitFor();
+  await ask(page, 'echo');
+  const url = `data:image/png;base64,${png}`;
+  await page.getByRole('button', { name: 'Open a.png' }).waitFor();
+  expect(await answered(page)).toContain(JSON.stringify({ type: 'image_url', image_url: { url } }));
+});
+
+interface Vector {
+  readonly name: string;
+  readonly type: string;
+  /** As base64, as `rgb`. */
+  readonly file: string;
+  readonly size: readonly [width: number, height: number];
+  readonly rgb: string;
+  /** By how much a value may differ: other decoders of JPEG and lossy WebP round otherwise. */
+  readonly levels: number;
+}
+
+test('a tab decodes images as Pillow does', async () => {
+  const path = new URL('../../../tests/runtime/multimodal/decode_vectors.json', import.meta.url);
+  const vectors: readonly Vector[] = JSON.parse(readFileSync(path, 'utf8'));
+  const page = await open('decode');
+  const found = await page.evaluate(async (vectors) => {
+    const { decode: read } = globalThis as unknown as { decode: typeof decode };
+    const bytes = (base64: string) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+    const made = [];
+    for (const { name, type, file, rgb } of vectors) {
+      const { width, height, pixels } = await read(bytes(file), type);
+      const wanted = bytes(rgb);
+      const off = pixels.map((value, i) => Math.abs(value - (wanted[i] ?? 256)));
+      made.push({ name, size: [width, height], off: off.reduce((a, b) => Math.max(a, b), 0) });
+    }
+    return made;
+  }, vectors);
+  for (const [i, { name, size, levels }] of vectors.entries()) {
+    expect(found[i], name).toMatchObject({ size });
+    expect(found[i]?.off, name).toBeLessThanOrEqual(levels);
+  }
 });

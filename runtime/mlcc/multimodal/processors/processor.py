@@ -96,10 +96,13 @@ class Processor(ABC):
 
     def _tile(self, image: Image, tile: TilePlan) -> Tile:
         part = image if tile.box == (0, 0, *image.size) else image.crop(tile.box)
-        pixels = self._resized(part, tile.size).tobytes()
-        width, height = tile.size
+        return self.tile(tile.size, self._resized(part, tile.size).tobytes())
+
+    def tile(self, size: Size, pixels: bytes) -> Tile:
+        """A tile of this size from its pixels, uint8 RGB [height, width, 3]."""
+        width, height = size
         named = f"{self.info.processor}.{VERSION} {width}x{height} ".encode()
-        return Tile(self.rows(tile.size), sha256(named + pixels).digest(), pixels, height, width)
+        return Tile(self.rows(size), sha256(named + pixels).digest(), pixels, height, width)
 
     def _resized(self, image: Image, size: Size) -> Image:
         from PIL.Image import Resampling

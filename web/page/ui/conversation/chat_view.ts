@@ -170,7 +170,7 @@ export class ChatView {
     this.#notices.clear();
     for (const note of info.notes) this.#notices.add(note, 'note');
     this.#welcome.show(info, isLoaded);
-    this.#composer.takesImages = takesImages(info);
+    this.#composer.takesImages = info.takesImages;
     this.#announcer.say(
       `${info.model} ${isLoaded ? 'is ready' : 'loads with the first question'}.`,
     );
@@ -285,7 +285,7 @@ export class ChatView {
   /** Raises AttachmentError if the model takes no images, or not so many more. */
   #checkImages(images: readonly AttachedImage[]): void {
     const info = this.#context.model()?.info;
-    if (info && !takesImages(info)) {
+    if (info && !info.takesImages) {
       const name = info.where === 'tab' ? `On your GPU, ${info.model}` : info.model;
       throw new AttachmentError(
         `${name} reads text only and takes no images. Choose a model that sees.`,
@@ -350,9 +350,4 @@ export class ChatView {
     const most = context ? ` of ${context.toLocaleString('en')}` : '';
     setText(this.#room, used ? `${used.toLocaleString('en')}${most} tokens` : '');
   }
-}
-
-/** Models in a tab read text only. */
-function takesImages(info: EngineInfo): boolean {
-  return info.where === 'server' && info.takesImages;
 }

@@ -2,8 +2,8 @@
  * The contents of a store: manifests by URL, chunks by hash. Models share equal chunks.
  *
  * A manifest is stored before its chunks, so a chunk that no stored manifest lists is garbage: it
- * belongs to a model that changed, or that was deleted during its download. Fetches nothing and
- * checks no hashes.
+ * belongs to a model that changed, or that was deleted during its download. The manifest of a vision
+ * tower belongs to the model whose manifest names its folder. Fetches nothing and checks no hashes.
  */
 
 import type { FileEntry } from '../../plan.js';
@@ -101,7 +101,20 @@ async function manifests(store: Store, keys: Iterable<string>): Promise<Stored[]
     const folder = bytes && folderOf(bytes);
     if (folder) found.push({ key, folder, bytes: bytes.slice(endOfAddress(bytes) + 1) });
   }
-  return found;
+  return withTowers(found);
+}
+
+/** The manifests, those of vision towers last and with the folder of their model. */
+function withTowers(found: readonly Stored[]): Stored[] {
+  const owners = new Map(
+    found.flatMap(({ folder, bytes }): [string, string][] => {
+      const tower = towerOf(bytes);
+      return tower === undefined ? [] : [[new URL(`${tower}/`, folder).href, folder]];
+    }),
+  );
+  const models = found.filter(({ folder }) => !owners.has(folder));
+  const towers = found.filter(({ folder }) => owners.has(folder));
+  return [...models, ...towers.map((one) => ({ ...one, folder: owners.get(one.folder) ?? '' }))];
 }
 
 function describe(url: string, own: readonly Stored[], keys: ReadonlySet<string>): StoredModel {
@@ -129,6 +142,12 @@ function chunkSizes(files: readonly FileEntry[]): Map<string, number> {
 function filesOf(manifest: Bytes): FileEntry[] {
   const files = (parseJson(manifest) as { files?: unknown } | null)?.files;
   return Array.isArray(files) ? (files as FileEntry[]) : [];
+}
+
+/** The folder of the vision tower that a manifest names. */
+function towerOf(manifest: Bytes): string | undefined {
+  const vision = (parseJson(manifest) as { vision?: { folder?: unknown } | null } | null)?.vision;
+  return typeof vision?.folder === 'string' ? vision.folder : undefined;
 }
 
 function nameOf(manifest: Bytes): string | undefined {

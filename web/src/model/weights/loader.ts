@@ -19,24 +19,39 @@ import { headerEnd, PREFIX_BYTES, parseHeader, type TensorEntry } from './safete
  */
 export type WriteWeight = (index: number, offset: number, bytes: Bytes) => void | Promise<void>;
 
-/** Raises ArtifactError if shards and plan differ, and whatever `files` raises. */
+/** The weights of one artifact: where they come from, and where they go. */
+export interface WeightPart {
+  readonly files: ModelSource;
+  readonly plan: Pick<Plan, 'weights' | 'shards'>;
+  readonly write: WriteWeight;
+}
+
+/** Load the weights of a model and of its vision tower, one after the other. Raises ArtifactError if
+ * shards and plan differ, and whatever `files` raises. */
 export async function loadWeights(
-  files: ModelSource,
-  plan: Pick<Plan, 'weights' | 'shards'>,
-  write: WriteWeight,
+  parts: readonly WeightPart[],
   onProgress: (progress: WeightsLoaded) => void = () => {},
   signal?: AbortSignal,
 ): Promise<void> {
-  checkShards(plan);
-  await files.reserve(plan.shards);
-  const progress = new WeightProgress(plan.shards, onProgress);
+  for (const { plan } of parts) checkShards(plan);
+  for (const { files, plan } of parts) await files.reserve(plan.shards);
+  const shards = parts.flatMap(({ plan }) => plan.shards);
+  const progress = new WeightProgress(shards, onProgress);
+  for (const part of parts) await loadPart(part, progress, signal);
+  progress.report();
+}
+
+async function loadPart(
+  { files, plan, write }: WeightPart,
+  progress: WeightProgress,
+  signal?: AbortSignal,
+): Promise<void> {
   for (const shard of plan.shards) {
     const reader = new ShardReader(shard, plan.weights, write);
     const count = (bytes: number, stored: boolean) => progress.add(bytes, stored);
     await files.stream(shard, (offset, bytes) => reader.take(offset, bytes), count, signal);
     reader.end();
   }
-  progress.report();
 }
 
 function checkShards({ weights, shards }: Pick<Plan, 'weights' | 'shards'>): void {

@@ -100,6 +100,7 @@ class ScriptedEngine implements ChatEngine {
     context: 2048,
     sampling: { temperature: 0.7 },
     bytes: { weights: 12.6 * MB, caches: 25.1 * MB, workspace: 8.4 * MB, adapters: 0 },
+    takesImages: script === 'sees',
     notes: script === 'notes' ? [NOTE] : [],
   };
   #lose: (error: Error) => void = () => {};
@@ -137,10 +138,12 @@ class ScriptedEngine implements ChatEngine {
   async close(): Promise<void> {}
 }
 
-/** The answer to `say X` is X, to `echo` the request. */
+/** The answer to `say X` is X, to `echo` the request, also with images. */
 function textFor(request: ChatRequest): string {
-  const question = request.messages.at(-1)?.content;
-  if (typeof question === 'string' && question.startsWith('say ')) return question.slice(4);
+  const content = request.messages.at(-1)?.content ?? '';
+  const texts = typeof content === 'string' ? [{ text: content }] : content;
+  const question = texts.map((part) => ('text' in part ? part.text : '')).join('');
+  if (question.startsWith('say ')) return question.slice(4);
   return question === 'echo' ? JSON.stringify(request) : ANSWER;
 }
 
