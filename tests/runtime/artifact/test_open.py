@@ -198,6 +198,27 @@ def test_a_system_that_does_not_let_tiles_be_used(
 
 
 @pytest.mark.parametrize(
+    ("features", "refusal", "opens"),
+    [(("amx-tile",), 0, True), (("amx-tile",), 1, False), (("avx2",), 1, True)],
+)
+def test_tiles_are_asked_for_by_libraries_that_use_them(
+    copy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    features: tuple[str, ...],
+    refusal: int,
+    opens: bool,
+) -> None:
+    checks = mlcc.artifact.checks.host_check
+    rewrite(copy, with_target(features=features))
+    monkeypatch.setattr(checks, "cpu_features", lambda: frozenset({"amxtile", "avx2"}))
+    monkeypatch.setattr(checks, "allow_tiles", lambda: refusal)
+    if opens:
+        Artifact.open(copy)
+    else:
+        refused(copy, r"needs AMX, which Linux does not .* \(Operation not permitted\)")
+
+
+@pytest.mark.parametrize(
     ("arch", "triple", "device"),
     [
         ("riscv64", "riscv64-linux-gnu", "cpu"),

@@ -7,6 +7,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -89,12 +90,19 @@ def test_what_a_worker_answers_is_what_the_model_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "kind"), [("eat", CapacityError), ("crash", CapacityError), ("bug", MlccError)]
+    ("what", "kind", "words"),
+    [
+        ("eat", CapacityError, "took more than 256 MiB of memory"),
+        ("crash", CapacityError, "its process had to be ended"),
+        ("bug", MlccError, "this is a bug in mlcc"),
+    ],
 )
-def test_a_hostile_template_costs_its_own_request(what: str, kind: type[MlccError]) -> None:
+def test_a_hostile_template_costs_its_own_request(
+    what: str, kind: type[MlccError], words: str
+) -> None:
     async def several() -> list[list[int]]:
         async with started(hostile_text, workers=1, memory_bytes=256 << 20) as prompts:
-            with pytest.raises(kind):
+            with pytest.raises(kind, match=words):
                 await asked(prompts, what)
             return [await asked(prompts, "hi"), await asked(prompts, "hi")]
 
@@ -180,6 +188,35 @@ def test_large_prompts_leave_a_worker_to_the_others() -> None:
             return answers[0], done
 
     assert asyncio.run(several()) == (FINE, 0)
+
+
+@pytest.mark.parametrize(("size", "most"), [(LARGE, 2), (LARGE + 1, 1)])
+def test_how_many_are_read_at_once_is_decided_by_their_size(
+    monkeypatch: pytest.MonkeyPatch, size: int, most: int
+) -> None:
+    asked, answers = list[str](), threading.Event()
+
+    def ask(worker: PromptWorker, job: PromptJob, longest_s: float) -> array[int]:
+        asked.append(str(job.what))
+        assert answers.wait(60)
+        return array("i")
+
+    monkeypatch.setattr(PromptWorker, "open", lambda worker: None)
+    monkeypatch.setattr(PromptWorker, "ask", ask)
+
+    async def several() -> None:
+        async with started(toy_text, workers=3) as prompts:
+            texts = [letter * size for letter in "ab"]
+            waiting = [asyncio.ensure_future(prompts.text(t, CONTEXT, None)) for t in texts]
+            small = asyncio.ensure_future(prompts.text("small", CONTEXT, None))
+            while "small" not in asked:  # it was sent last
+                await asyncio.sleep(0.001)
+            assert asked[:-1] == texts[:most]
+            answers.set()
+            await asyncio.gather(*waiting, small)
+            assert {*asked} == {*texts, "small"}
+
+    asyncio.run(several())
 
 
 def test_a_worker_that_cannot_start_says_why_to_each() -> None:

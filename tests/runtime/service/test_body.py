@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mlcc.api.errors import BodyTooLargeError
+from mlcc.api.errors import BodyTooLargeError, MediaTypeError
 from mlcc.errors import InvalidRequestError
 from mlcc.service.http.json_body import MAX_DEPTH
-from mlcc.service.http.types import ApiRequest, read_json
+from mlcc.service.http.types import FORM_TYPE, ApiRequest, read_json
 
 
 def read(body: bytes, limit: int = 8 << 20) -> Any:
@@ -62,3 +62,30 @@ def test_size() -> None:
     assert read(b"[1]", 3) == [1]
     with pytest.raises(BodyTooLargeError):
         read(b"[11]", 3)
+
+
+@pytest.mark.parametrize("kind", [{}, {"content-type": FORM_TYPE}, {"content-type": "text/plain"}])
+@pytest.mark.parametrize(
+    ("sender", "is_page"),
+    [
+        ({}, False),
+        ({"sec-fetch-site": "none"}, False),  # a person typed the address
+        ({"sec-fetch-site": "cross-site"}, True),
+        ({"origin": "https://a.example"}, True),
+        ({"origin": "null", "sec-fetch-site": "none"}, True),
+    ],
+)
+@pytest.mark.parametrize("any_content_type", [True, False])
+def test_a_body_without_its_type_is_read_from_programs_alone(
+    kind: dict[str, str], sender: dict[str, str], is_page: bool, any_content_type: bool
+) -> None:
+    async def bring() -> bytes:
+        return b"[1]"
+
+    headers = kind | sender
+    request = ApiRequest("POST", "/", headers, bring, any_content_type=any_content_type)
+    if any_content_type and not is_page and "text/plain" not in kind.values():
+        assert asyncio.run(read_json(request, 9)) == [1]
+    else:
+        with pytest.raises(MediaTypeError, match="send the header 'Content-Type: application/json"):
+            asyncio.run(read_json(request, 9))
