@@ -199,7 +199,7 @@ class _Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         note_accept_errors(self._loop, self._log_throttle)
         await super().startup(sockets)
-        shorten_pauses()
+        shorten_pauses(self._loop)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The last signal that counts ends the server within seconds and is raised again

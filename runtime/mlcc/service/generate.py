@@ -57,6 +57,7 @@ from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
 from mlcc.multimodal.prompt import Prompt
 from mlcc.service.engine_client import Job, with_param
+from mlcc.service.http.json_body import Offload
 from mlcc.service.http.json_pieces import response_by_pieces
 from mlcc.service.http.types import ApiRequest, ApiResponse, Sink, json_response
 from mlcc.service.schemas import ToolSchemas, enforceable
@@ -104,22 +105,23 @@ class ChatPlan:
         return await prompts.chat_with_images(messages, images, context, seconds, variables)
 
     async def structure(
-        self, prompts: Prompts, time_left: Callable[[], float | None]
+        self, prompts: Prompts, time_left: Callable[[], float | None], offload: Offload
     ) -> Structure | None:
         """The constraint on answers. Raises MlccError if a required one cannot be enforced."""
         use = self._parsed.use
         if not use.tools:
             return self._parsed.structure
-        answer = self._answer()
+        answer = await offload.check(self._answer)
         needs = use.must_hold or answer is not None
         if not needs and (self._text.grammars is None or self._text.reasoning_parser == "none"):
             return None  # calls are parsed, not constrained
         check_built(self._text, Structure("grammar", "", use.field))
         refused: MlccError | None = None
         unique = self._output_format.format.json_arguments
-        schemas = ToolSchemas(use.tools, prompts, time_left, unique)
+        schemas = ToolSchemas(use.tools, prompts, time_left, unique, offload)
         async for tools, left_out in schemas.candidates():
-            structure = self._calls(replace(use, tools=tools), answer)
+            work = partial(self._calls, replace(use, tools=tools), answer)
+            structure = await offload.check(work)
             try:
                 await prompts.structure(structure, time_left())
                 self.left_out += left_out
@@ -330,11 +332,11 @@ async def _generate_chat(
     served.check_generates()
     context = served.engine.capacity.context
     structure, left_out = await enforceable(
-        served.text, served.prompts, parsed.structure, time_left
+        served.text, served.prompts, parsed.structure, time_left, request.offload
     )
     parsed = replace(parsed, structure=structure)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
-    structure = await plan.structure(served.prompts, time_left)
+    structure = await plan.structure(served.prompts, time_left, request.offload)
     try:
         prompt = await plan.prompt(served.prompts, context, time_left())
     except MlccError as error:
@@ -382,7 +384,7 @@ async def _generate_completion(
     served.check_model(parsed.delivery.model)
     served.check_generates()
     structure, left_out = await enforceable(
-        served.text, served.prompts, parsed.structure, time_left
+        served.text, served.prompts, parsed.structure, time_left, request.offload
     )
     parsed = replace(parsed, structure=structure)
     ignored = served.named(ignored, [names.of(path) for path in left_out])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mlcc.api.schema.json_references import with_definitions
 from mlcc.api.schema.tool_fields import Tool
@@ -17,6 +18,7 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.structured_output.schema_keywords import LEVELS, check_schema, relaxed
+from mlcc.service.http.json_body import Offload
 from mlcc.service.served_model import Prompts, check_built
 
 TimeLeft = Callable[[], float | None]
@@ -27,7 +29,11 @@ _MAY_BE_LESS = ("invalid_structure", "unsupported_keyword")
 
 
 async def enforceable(
-    text: ModelText, prompts: Prompts, structure: Structure | None, time_left: TimeLeft
+    text: ModelText,
+    prompts: Prompts,
+    structure: Structure | None,
+    time_left: TimeLeft,
+    offload: Offload,
 ) -> tuple[Structure | None, list[str]]:
     """The constraint as far as it can be enforced, and the paths of what is left out of a schema
     that is not strict. Raises MlccError if answers cannot be constrained to it."""
@@ -35,7 +41,9 @@ async def enforceable(
         return None, []
     check_built(text, structure)
     refused: MlccError | None = None
-    for candidate, left_out in _candidates(structure):
+    candidates = _candidates(structure)
+    while found := await offload.check(lambda: next(candidates, None)):
+        candidate, left_out = found
         try:
             await prompts.structure(candidate, time_left())
             return candidate, left_out
@@ -69,11 +77,16 @@ class ToolSchemas:
     """Finds what calls of a request's tools are held to."""
 
     def __init__(
-        self, tools: Sequence[Tool], prompts: Prompts, time_left: TimeLeft, unique_names: bool
+        self,
+        tools: Sequence[Tool],
+        prompts: Prompts,
+        time_left: TimeLeft,
+        unique_names: bool,
+        offload: Offload,
     ) -> None:
         """unique_names: no name of arguments comes twice."""
         self._tools, self._prompts, self._time_left = tools, prompts, time_left
-        self._unique_names = unique_names
+        self._unique_names, self._offload = unique_names, offload
 
     async def candidates(self) -> AsyncIterator[tuple[tuple[Tool, ...], list[str]]]:
         """The tools with their schemas, then with less of each schema that cannot be enforced, then
@@ -81,35 +94,43 @@ class ToolSchemas:
         tool that cannot be enforced."""
         strict = [await self._strict(tool) if tool.strict else None for tool in self._tools]
         pairs = [*zip(self._tools, strict, strict=True)]
-        yield _joined([held or self._relaxed(tool, 0) for tool, held in pairs])
+        yield _joined([held or await self._relaxed(tool, 0) for tool, held in pairs])
         yield _joined([held or await self._fitted(tool) for tool, held in pairs])
         yield _joined([held or _anything(tool) for tool, held in pairs])
 
     async def _strict(self, tool: Tool) -> Fitted:
         """The tool, whose schema can be enforced in full."""
-        check_schema(tool.parameters, tool.field, self._unique_names)
-        await self._prompts.structure(_structure(tool), self._time_left())
-        return replace(tool, parameters=with_definitions(tool.parameters)[0]), []
+        work = partial(check_schema, tool.parameters, tool.field, self._unique_names)
+        await self._offload.check(work)
+        await self._check(tool)
+        defined = await self._offload.check(partial(with_definitions, tool.parameters))
+        return replace(tool, parameters=defined[0]), []
+
+    async def _check(self, tool: Tool) -> None:
+        """Raise MlccError if calls cannot be held to the tool's schema."""
+        structure = await self._offload.check(partial(_structure, tool))
+        await self._prompts.structure(structure, self._time_left())
 
     async def _fitted(self, tool: Tool) -> Fitted:
         """The tool with as much of its schema as can be enforced."""
         before = None
         for level in range(LEVELS):
-            fitted = self._relaxed(tool, level)
+            fitted = await self._relaxed(tool, level)
             if fitted[0] == before:
                 continue
             before = fitted[0]
             try:
-                await self._prompts.structure(_structure(fitted[0]), self._time_left())
+                await self._check(fitted[0])
                 return fitted
             except (InvalidRequestError, UnsupportedError) as error:
                 if error.code not in _MAY_BE_LESS:
                     break
         return _anything(tool)
 
-    def _relaxed(self, tool: Tool, level: int) -> Fitted:
+    async def _relaxed(self, tool: Tool, level: int) -> Fitted:
         """The tool with what this level keeps of its schema, and without unknown arguments."""
-        schema, left_out = relaxed(tool.parameters, level, self._unique_names)
+        work = partial(relaxed, tool.parameters, level, self._unique_names)
+        schema, left_out = await self._offload.check(work)
         if "properties" in schema:
             schema = {"additionalProperties": False, **schema}
         made = replace(tool, parameters={**schema, "type": "object"})

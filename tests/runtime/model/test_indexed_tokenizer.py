@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from mlcc.model.tokenizer import index, indexed
 from mlcc.model.tokenizer.index import TokenIndex, build
 from mlcc.model.tokenizer.indexed import IndexedTokenizer, open_tokenizer
-from mlcc.model.tokenizer.tokenizer import FileTokenizer
+from mlcc.model.tokenizer.tokenizer import MANY_IDS, FileTokenizer
 from mlcc.util.file_cache import TOKENIZERS
 
 DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model" / "tokenizer.json"
@@ -97,6 +97,18 @@ def test_long_texts_are_read_by_the_whole(pair: tuple[FileTokenizer, IndexedToke
     text = "ab ba " * 2000
     ids = whole.encode(text, add_special_tokens=True)
     assert small.encode(text, add_special_tokens=True) == ids and "whole" in vars(small)
+
+
+def test_many_ids_are_decoded_by_the_whole(pair: tuple[FileTokenizer, IndexedTokenizer]) -> None:
+    whole, small = pair
+    rng = random.Random(3)
+    ids = [rng.randrange(400) for _ in range(MANY_IDS + 1)]
+    at_once = whole._tokenizer.decode(ids, skip_special_tokens=True)
+    few = whole._tokenizer.decode(ids[:-1], skip_special_tokens=True)
+    assert small.decode(ids[:-1]) == whole.decode(ids[:-1]) == few
+    assert "whole" not in vars(small)
+    assert small.decode(ids) == whole.decode(ids) == at_once
+    assert "whole" in vars(small)
 
 
 @pytest.mark.parametrize(

@@ -96,15 +96,20 @@ def test_no_bound_where_text_may_be_dropped(tokenizer: Tokenizer) -> None:
     assert longest_text(tokenizer) is None
 
 
-def test_other_threads_run_while_a_text_is_encoded() -> None:
+@pytest.mark.parametrize("call", ["encode", "decode"])
+def test_other_threads_run_while_a_text_is_encoded_or_decoded(call: str) -> None:
     """Rounds of another thread, each of which needs the interpreter: none would come to its end
-    while an encoding held on to that, but one before and one after. On a busy machine the thread
+    while the call held on to that, but one before and one after. On a busy machine the thread
     may wait for a core during one encoding, not during all."""
     tokenizer, rounds, done = FileTokenizer(DEMO), 0, threading.Event()
+    ids = [*tokenizer.encode("hello world " * 20, add_special_tokens=False)] * 2000
 
     def during() -> int:
         started = rounds
-        tokenizer.encode("hello world " * 20_000, add_special_tokens=False)
+        if call == "encode":
+            tokenizer.encode("hello world " * 20_000, add_special_tokens=False)
+        else:
+            tokenizer.decode(ids)
         return rounds - started
 
     def count() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from mlcc.model.tokenizer import index
 from mlcc.model.tokenizer.index import TokenIndex, is_byte
 from mlcc.model.tokenizer.tokenizer import (
+    MANY_IDS,
     MAX_TOKENIZER_BYTES,
     FileTokenizer,
     TextTokenizer,
@@ -91,6 +92,8 @@ class IndexedTokenizer:
 
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""
+        if len(ids) > MANY_IDS:
+            return self.whole.decode(ids)
         pieces = [piece for i in ids if (piece := self.piece(i)) is not None]
         shown = [piece for piece in pieces if piece not in self._special]
         if self._decoder is None:

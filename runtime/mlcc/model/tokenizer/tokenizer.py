@@ -19,6 +19,9 @@ from mlcc.util.panics import is_panic, muted
 MAX_TOKENIZER_BYTES = 128 << 20
 """Largest tokenizer.json; Gemma 3's, of 262,144 tokens, takes 33 MB."""
 
+MANY_IDS = 1 << 12
+"""Ids that take about a millisecond to decode."""
+
 
 class TextTokenizer(Protocol):
     """Encodes and decodes text. The engine uses only `decode`."""
@@ -75,8 +78,10 @@ class FileTokenizer:
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""
         with library_errors():
-            text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
-        return text
+            if len(ids) <= MANY_IDS:
+                return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+            # A batch of one: `decode` alone would hold the GIL, 0.3 s for a million ids.
+            return str(self._tokenizer.decode_batch([ids], skip_special_tokens=True)[0])
 
     def piece(self, token: int) -> str | None:
         """A token as the vocabulary spells it."""

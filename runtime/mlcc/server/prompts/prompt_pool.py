@@ -20,6 +20,7 @@ from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.prompt import Prompt
 from mlcc.server.prompts import chunked_pickle
 from mlcc.server.prompts.prompt_worker import (
+    CODES,
     OpenText,
     PromptJob,
     Reply,
@@ -206,7 +207,7 @@ class PromptPool:
         """Return the rendered text of a conversation."""
         job = PromptJob(messages, variables=variables, written=True, images=images)
         codes = await self._ids(job, await _size(messages, variables), seconds)
-        return await asyncio.to_thread(lambda: "".join(map(chr, codes)))
+        return await asyncio.to_thread(lambda: codes.tobytes().decode(CODES, "surrogatepass"))
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Check that answers can be constrained to a structure: raises MlccError if not."""

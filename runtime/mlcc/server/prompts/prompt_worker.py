@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import traceback
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,9 @@ from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.prompt import Prompt
 from mlcc.server.prompts import chunked_pickle
 
+CODES = f"utf-32-{sys.byteorder[0]}e"
+"""The encoding of a text as an array of code points. A call of C holds the interpreter's lock, and
+this one takes a tenth of the time of `map(chr, ...)`."""
 OpenText = Callable[[], ModelText]
 """Opens the text side of the model in the process; must be picklable."""
 
@@ -82,7 +86,8 @@ def _reply(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
             text.grammars.check(job.what)
             return array("i")
         if job.written:
-            return array("i", map(ord, text.written(job.what, job.variables, job.images)))
+            written = text.written(job.what, job.variables, job.images)
+            return array("i", written.encode(CODES, "surrogatepass"))
         if job.images is not None:
             return text.encode_chat_with_images(job.what, job.images, job.context, job.variables)
         return text.encode_chat(job.what, job.context, job.variables)

@@ -8,7 +8,7 @@ only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from json import JSONDecoder
 from typing import Any
 
@@ -25,16 +25,27 @@ _next = JSONDecoder().raw_decode
 
 def to_json_by_pieces(value: Any) -> str:
     """The text that `to_json` makes. Keys must be strings."""
+    return "".join(_pieces(value))  # joined once: a copy of 50 MB takes 30 ms
+
+
+def _pieces(value: Any) -> Iterator[str]:
     if type(value) is dict:
-        pairs = (f"{to_json(name)}:{to_json_by_pieces(item)}" for name, item in value.items())
-        return "{" + ",".join(pairs) + "}"
-    if type(value) is not list or not value:
-        return to_json(value)
-    if not all(map(_is_flat, value)):
-        return "[" + ",".join(map(to_json_by_pieces, value)) + "]"
-    size = NESTED if any(isinstance(item, list | dict) for item in value) else FLAT
-    pieces = (to_json(value[start : start + size])[1:-1] for start in range(0, len(value), size))
-    return "[" + ",".join(pieces) + "]"
+        for number, (name, item) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{to_json(name)}:"
+            yield from _pieces(item)
+        yield "}" if value else "{}"
+    elif type(value) is not list or not value:
+        yield to_json(value)
+    elif all(map(_is_flat, value)):
+        size = NESTED if any(isinstance(item, list | dict) for item in value) else FLAT
+        for start in range(0, len(value), size):
+            yield ("," if start else "[") + to_json(value[start : start + size])[1:-1]
+        yield "]"
+    else:
+        for number, item in enumerate(value):
+            yield "," if number else "["
+            yield from _pieces(item)
+        yield "]"
 
 
 async def response_by_pieces(make: Callable[[], Any], headers: Mapping[str, str]) -> ApiResponse:
