@@ -50,13 +50,21 @@ public final class Engine: Transport {
         if !isClosed.withLock({ $0 }) { DispatchQueue.global().async { [native] in native.close() } }
     }
 
-    /// Load a model. Returns when it is ready; cancelling the task stops.
+    /// Load a model, after downloading it if needed. Returns when it is ready; cancelling the task
+    /// stops, and what was downloaded is kept.
     ///
-    /// - Parameter folder: a folder that `mlcc compile` wrote.
-    /// - Throws: ``MlccError``: `artifact`, `capacity`, `device` or `setup`.
+    /// - Parameters:
+    ///   - url: a folder that `mlcc compile` wrote, on this machine or on a web server.
+    ///   - store: where a model of a web server is kept.
+    /// - Throws: ``MlccError``: `artifact`, `capacity`, `device`, `download` or `setup`.
     public static func load(
-        _ folder: URL, options: EngineOptions = EngineOptions()
+        _ url: URL, options: EngineOptions = EngineOptions(), store: ModelStore = .standard
     ) async throws -> Engine {
+        if url.isFileURL { return try await open(url, options) }
+        return try await open(store.fetch(url, onProgress: options.onProgress), options)
+    }
+
+    private static func open(_ folder: URL, _ options: EngineOptions) async throws -> Engine {
         let json = try options.json(model: folder)
         let (states, state) = AsyncThrowingStream<EngineInfo, any Error>.makeStream()
         let onProgress = options.onProgress
@@ -79,7 +87,7 @@ public final class Engine: Transport {
     /// An event of the engine itself, while it loads.
     private static func handle(
         _ event: mlcc_event, _ state: AsyncThrowingStream<EngineInfo, any Error>.Continuation,
-        _ onProgress: @Sendable (Progress) -> Void
+        _ onProgress: @Sendable (LoadProgress) -> Void
     ) {
         switch mlcc_event_kind(event.kind) {
         case MLCC_EVENT_PROGRESS:

@@ -58,7 +58,7 @@ public struct EngineOptions: Sendable {
     /// Replaces Hugging Face's `tokenizers` in Python; it must be that of the model.
     public var tokenizer: (any Tokenizer)?
     /// Is called with the progress of a download and of the load, on threads of mlcc's.
-    public var onProgress: @Sendable (Progress) -> Void = { _ in }
+    public var onProgress: @Sendable (LoadProgress) -> Void = { _ in }
 
     /// The defaults.
     public init() {}
@@ -84,8 +84,8 @@ private struct CreateOptions: Encodable {
     let unload_in_background: Bool
 }
 
-/// Progress of a download or of a load, in bytes.
-public enum Progress: Sendable, Hashable {
+/// LoadProgress of a download or of a load, in bytes.
+public enum LoadProgress: Sendable, Hashable {
     /// A model is being downloaded; `done` includes chunks that were stored before.
     case download(done: Int, total: Int)
     /// Weights are being loaded.

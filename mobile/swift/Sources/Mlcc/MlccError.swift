@@ -16,6 +16,8 @@ public enum MlccError: Error, Sendable, Equatable {
     case device(message: String, code: String)
     /// A file could not be fetched: no network, a refusal, or the connection broke off.
     case download(message: String, code: String)
+    /// A ``RemoteServer`` could not be reached, or the connection broke off.
+    case connection(message: String, code: String)
     /// A feature that is not available.
     case unsupported(message: String, code: String)
     /// The engine was closed before or while it answered; `Engine.load` starts another.
@@ -30,7 +32,7 @@ public enum MlccError: Error, Sendable, Equatable {
         switch self {
         case .api(_, let error): error.message
         case .artifact(let message, _), .capacity(let message, _), .device(let message, _),
-            .download(let message, _), .unsupported(let message, _), .closed(let message, _),
+            .download(let message, _), .connection(let message, _), .unsupported(let message, _), .closed(let message, _),
             .setup(let message, _), .bug(let message, _):
             message
         }
@@ -41,7 +43,7 @@ public enum MlccError: Error, Sendable, Equatable {
         switch self {
         case .api(_, let error): error.code
         case .artifact(_, let code), .capacity(_, let code), .device(_, let code),
-            .download(_, let code), .unsupported(_, let code), .closed(_, let code),
+            .download(_, let code), .connection(_, let code), .unsupported(_, let code), .closed(_, let code),
             .setup(_, let code), .bug(_, let code):
             code
         }

@@ -47,11 +47,21 @@ public struct APIBody: AsyncSequence, Sendable {
     /// Cancels the request with the last reference.
     final class Reader: Sendable {
         let mailbox: Mailbox
-        init(_ mailbox: Mailbox) { self.mailbox = mailbox }
+        let translate: @Sendable (any Error) -> any Error
+
+        init(_ mailbox: Mailbox, _ translate: @escaping @Sendable (any Error) -> any Error) {
+            (self.mailbox, self.translate) = (mailbox, translate)
+        }
+
         deinit { mailbox.cancel() }
     }
 
-    init(_ mailbox: Mailbox) { reader = Reader(mailbox) }
+    /// translate: makes errors of the mailbox those of the reader.
+    init(
+        _ mailbox: Mailbox, _ translate: @escaping @Sendable (any Error) -> any Error = { $0 }
+    ) {
+        reader = Reader(mailbox, translate)
+    }
 
     /// The pieces that are not read yet.
     public func makeAsyncIterator() -> Iterator { Iterator(reader: reader) }
@@ -61,7 +71,13 @@ public struct APIBody: AsyncSequence, Sendable {
         let reader: Reader
 
         /// The next piece; nil at the end. Throws ``MlccError`` or `CancellationError`.
-        public mutating func next() async throws -> Data? { try await reader.mailbox.next() }
+        public mutating func next() async throws -> Data? {
+            do {
+                return try await reader.mailbox.next()
+            } catch {
+                throw reader.translate(error)
+            }
+        }
     }
 
     /// The rest of the body. Throws ``MlccError`` or `CancellationError`.

@@ -16,6 +16,7 @@ final class Mailbox: Sendable {
         var end: Result<Void, any Error>?
         var waiters: [CheckedContinuation<Void, Never>] = []
         var cancel: (@Sendable () -> Void)?
+        var piecesAfterEnd = 0
     }
 
     private let state = Locked(State())
@@ -38,7 +39,7 @@ final class Mailbox: Sendable {
 
     func put(_ piece: Data) {
         let isFull = state.withLock { state in
-            if state.end == nil { state.body.append(piece) }
+            if state.end == nil { state.body.append(piece) } else { state.piecesAfterEnd += 1 }
             return state.body.count > limit
         }
         if isFull { end(.failure(stalled), cancels: true) }
@@ -79,6 +80,9 @@ final class Mailbox: Sendable {
     }
 
     // ---- Both
+
+    /// Pieces that came after a cancel and were dropped.
+    var piecesAfterEnd: Int { state.withLock { $0.piecesAfterEnd } }
 
     private var stalled: MlccError {
         .capacity(
