@@ -18,7 +18,7 @@ from mlcc_compiler.checkpoint.added_tokens import AddedTokens, read_added_tokens
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.formats.open import check_method, open_tensors
-from mlcc_compiler.checkpoint.name_maps import NAME_MAPS
+from mlcc_compiler.checkpoint.name_maps import name_rules
 from mlcc_compiler.checkpoint.safetensors import Tensors
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, read_tokenizer, token_ids
 from mlcc_compiler.checkpoint.view import view_tensors
@@ -83,7 +83,7 @@ class Checkpoint:
         """The tensor files, opened lazily, under the models' names. Raises CheckpointError,
         UnsupportedError."""
         found = open_tensors(self.folder, self.outer_config)
-        return view_tensors(found, NAME_MAPS.get(str(self.config.get("model_type")), ()))
+        return view_tensors(found, name_rules(self.config, found.shapes))
 
     @property
     def quantized(self) -> bool:

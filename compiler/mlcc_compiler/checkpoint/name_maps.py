@@ -7,6 +7,8 @@ Plain data: imports nothing else of the compiler. Other families need no entry.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from mlcc_compiler.checkpoint.view import NameRule
 
@@ -94,6 +96,8 @@ _STACKED = (
     NameRule(r"(.*\.mlp\.experts)\.gate_up_proj", _OF_EXPERTS, experts=True),
     NameRule(r"(.*\.mlp\.experts)\.down_proj", (r"\1.{}.down_proj.weight",), experts=True),
 )
+# [in, out], as Qwen3-VL's are
+_STACKED_TRANSPOSED = tuple(replace(rule, transposed=True) for rule in _STACKED)
 _LLAMA4 = (
     NameRule(r"(.*)\.feed_forward\.router\.weight", (r"\1.mlp.gate.weight",)),
     NameRule(
@@ -170,6 +174,8 @@ NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
     "lfm2_moe": _LFM2_MOE,
     "qwen3_5_moe": _STACKED,
     "qwen3_5_moe_text": _STACKED,
+    "qwen3_vl_moe": _STACKED_TRANSPOSED,
+    "qwen3_vl_moe_text": _STACKED_TRANSPOSED,
     "falcon_h1": (NameRule(r"(.*)\.final_layernorm\.(.*)", (r"\1.norm.\2",)),),
     "ernie4_5_moe": _ERNIE,
     "gemma4": _GEMMA4,
@@ -178,3 +184,20 @@ NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
     "mistral4": _STACKED,
     "llama4_text": _LLAMA4,
 }
+
+
+def name_rules(
+    config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[NameRule, ...]:
+    """The rules of a checkpoint with tensors of these shapes.
+
+    Published mixtures of Qwen3-VL have experts [in, out], those that transformers 5 saved again
+    [out, in]; transformers too tells them apart by the shapes.
+    """
+    kind = str(config.get("model_type"))
+    if kind.startswith("qwen3_vl_moe"):
+        usual = (config.get("hidden_size"), config.get("moe_intermediate_size"))
+        own = [shape for name, shape in shapes.items() if name.endswith(".mlp.experts.down_proj")]
+        if all(tuple(shape[1:]) == usual for shape in own):
+            return _STACKED
+    return NAME_MAPS.get(kind, ())

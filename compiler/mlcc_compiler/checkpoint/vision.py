@@ -226,6 +226,7 @@ FAMILIES: dict[str, Family] = {
     "qwen2_vl": _qwen("qwen2_vl_vision", qwen2_vl.DEFAULTS),
     "qwen2_5_vl": _qwen("qwen2_5_vl_vision", qwen2_5_vl.DEFAULTS),
     "qwen3_vl": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
+    "qwen3_vl_moe": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
     "gemma3": Family(
         "gemma3_vision",
         gemma3.DEFAULTS,

@@ -55,7 +55,6 @@ BY_LAYERS = {
     "olmo_hybrid": "qwen3_next",
     "phi4_multimodal": "phi3",
     "phimoe": "mixtral",
-    "qwen3_vl_moe": "qwen3_moe",
     "qwen4_exp": "qwen3_5",
     "sarvam_mla": "deepseek_v3",
     "seed_oss": "llama",

@@ -85,6 +85,8 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen3_next": qwen3_next,
     "qwen3_vl": qwen3,
     "qwen3_vl_text": qwen3,
+    "qwen3_vl_moe": qwen3_moe,
+    "qwen3_vl_moe_text": qwen3_moe,
     "qwen3_5": qwen3_5,
     "qwen3_5_text": qwen3_5,
     "qwen3_5_moe": qwen3_5_moe,

@@ -39,6 +39,8 @@ OTHER_NAMES = {
     "qwen2_5_vl_text": "qwen2",
     "qwen3_vl": "qwen3",
     "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe": "qwen3_moe",
+    "qwen3_vl_moe_text": "qwen3_moe",
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",

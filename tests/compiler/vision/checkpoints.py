@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
@@ -135,30 +136,59 @@ def qwen2_5_vl(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Qwen2_5_VLForConditionalGeneration, config, folder)
 
 
+INTERLEAVED = {**MROPE, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
+QWEN3_TEXT = {**SMALL, "head_dim": 16, "num_hidden_layers": 3, "rope_parameters": INTERLEAVED}
+QWEN3_TOWER = {
+    "depth": 3,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "intermediate_size": 60,
+    "out_hidden_size": SMALL["hidden_size"],
+    "patch_size": PATCH,
+    "spatial_merge_size": MERGE,
+    "num_position_embeddings": 25,
+    "deepstack_visual_indexes": [0, 2],
+}
+"""Its table of positions has a grid that no image has."""
+
+
 def qwen3_vl(folder: Path) -> torch.nn.Module:
-    """A Qwen3-VL in `folder`, and transformers' model of it in float64. Its table of positions has
-    a grid that no image has."""
-    interleaved = {**MROPE, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
-    text = {**SMALL, "head_dim": 16, "num_hidden_layers": 3, "rope_parameters": interleaved}
+    """A Qwen3-VL in `folder`, and transformers' model of it in float64."""
     config = transformers.Qwen3VLConfig(
-        text_config={"model_type": "qwen3_vl_text", **text},
-        vision_config={
-            "depth": 3,
-            "hidden_size": 32,
-            "num_heads": 2,
-            "intermediate_size": 60,
-            "out_hidden_size": SMALL["hidden_size"],
-            "patch_size": PATCH,
-            "spatial_merge_size": MERGE,
-            "num_position_embeddings": 25,
-            "deepstack_visual_indexes": [0, 2],
-        },
+        text_config={"model_type": "qwen3_vl_text", **QWEN3_TEXT},
+        vision_config=QWEN3_TOWER,
         **QWEN,
     )
     return _saved(transformers.Qwen3VLForConditionalGeneration, config, folder)
 
 
-ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+def qwen3_vl_moe(folder: Path) -> torch.nn.Module:
+    """A Qwen3-VL with experts, but for a layer, in `folder`, and transformers' model of it in
+    float64. Its experts' matrices are [in, out], as in published files."""
+    experts = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    kind = {"model_type": "qwen3_vl_moe_text", "mlp_only_layers": [1]}
+    config = transformers.Qwen3VLMoeConfig(
+        text_config={**QWEN3_TEXT, **experts, **kind},
+        vision_config={**QWEN3_TOWER, "model_type": "qwen3_vl_moe"},
+        **QWEN,
+    )
+    config.text_config._experts_implementation = "eager"
+    oracle = _saved(transformers.Qwen3VLMoeForConditionalGeneration, config, folder)
+    transpose_experts(folder)
+    return oracle
+
+
+def transpose_experts(folder: Path) -> None:
+    """Turn the stacked matrices of a checkpoint's experts."""
+    (file,) = folder.glob("*.safetensors")
+    tensors = load_file(file)
+    stacked = [name for name in tensors if ".mlp.experts." in name]
+    assert stacked and all(tensors[name].ndim == 3 for name in stacked)
+    turned = {name: tensors[name].transpose(1, 2).contiguous() for name in stacked}
+    save_file({**tensors, **turned}, file, {"format": "pt"})
+
+
+ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 """Families whose images keep their ratio."""
 FAMILIES = {
     "smolvlm": smolvlm,
@@ -167,6 +197,7 @@ FAMILIES = {
     "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
+    "qwen3_vl_moe": qwen3_vl_moe,
 }
 
 

@@ -112,15 +112,22 @@ PART = {
     "qwen2_vl": "qwen2-vl",
     "qwen2_5_vl": "qwen2.5-vl",
     "qwen3_vl": "qwen3-vl",
+    "qwen3_vl_moe": "qwen3-vl-moe",
 }
 """In the table of features."""
 
 
+OF_OTHERS = {("qwen3_vl_moe", "vulkan"), ("qwen3_vl_moe", "reference")}
+"""With --long only: the tower is Qwen3-VL's, and the experts are Qwen3's."""
+
+
 def shown(target: str) -> Any:
-    marks = {family: pytest.mark.feature(PART[family], target, "runs") for family in FAMILIES}
-    return pytest.mark.parametrize(
-        "family", [pytest.param(family, marks=mark) for family, mark in marks.items()]
-    )
+    def row(family: str) -> Any:
+        marks = [pytest.mark.feature(PART[family], target, "runs")]
+        marks += [pytest.mark.long] if (family, target) in OF_OTHERS else []
+        return pytest.param(family, marks=marks)
+
+    return pytest.mark.parametrize("family", [row(family) for family in FAMILIES])
 
 
 @shown("cpu")

@@ -27,8 +27,10 @@ from tests.compiler.vision.checkpoints import (
     gemma3,
     pictures,
     qwen3_vl,
+    qwen3_vl_moe,
     smolvlm,
     tile,
+    transpose_experts,
 )
 
 
@@ -195,3 +197,14 @@ def test_a_tower_that_lacks_a_tensor_is_refused(checkpoint: Path, tmp_path: Path
     with pytest.raises(MlccError, match="post_layernorm"):
         compiled(tmp_path, tmp_path / "out", quant="f32")
     assert not (tmp_path / "out").exists()
+
+
+def test_experts_in_both_orders_of_their_sides(tmp_path: Path) -> None:
+    """Those of published Qwen3-VL mixtures, and as transformers 5 saves them."""
+    qwen3_vl_moe(tmp_path)
+    published = Checkpoint.open(tmp_path).tensors
+    read = {name: published.read(name) for name in published.shapes if ".experts." in name}
+    assert len(read) == 2 * 5 * 3
+    transpose_experts(tmp_path)
+    again = Checkpoint.open(tmp_path).tensors
+    assert all(np.array_equal(again.read(name), matrix) for name, matrix in read.items())

@@ -1,10 +1,13 @@
-"""Qwen3 with experts (Yang et al., 2025): Qwen3 whose MLPs are mixtures, in most layers or all."""
+"""Qwen3 with experts (Yang et al., 2025): Qwen3 whose MLPs are mixtures, in most layers or all. The
+language model of Qwen3-VL's mixtures too, as `qwen3.py` is of the dense ones.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from mlcc_compiler.models.architectures import qwen3
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
@@ -29,6 +32,14 @@ DEFAULTS = DECODER_DEFAULTS | {
 }
 ALIASES = {"num_local_experts": "num_experts"}
 """Other names of fields, which overrule them as in transformers."""
+Stack = qwen3.Stack
+
+
+def complete(hf: HfConfig) -> HfConfig:
+    """Qwen3-VL has no `norm_topk_prob`: the probabilities of its chosen experts always add up to
+    1."""
+    always = str(hf.get("model_type")).startswith("qwen3_vl_moe")
+    return {**hf, "norm_topk_prob": True} if always else hf
 
 
 @dataclass(frozen=True, kw_only=True)

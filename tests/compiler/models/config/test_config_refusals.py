@@ -187,7 +187,6 @@ def test_what_is_nearly_one_of_these_is_refused(
         ("gemma4_unified_text", "gemma4"),
         ("ernie", "bert"),
         ("minimax", "minimax_m2"),
-        ("qwen3_vl_moe_text", "qwen3_moe"),
         ("olmo_hybrid", "qwen3_next"),
         ("lfm3", "lfm2"),
         ("falcon_mamba", "mamba2"),
