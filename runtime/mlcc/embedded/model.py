@@ -67,8 +67,8 @@ class EmbeddedModel:
         """
         text = read_texts(manifest, texts, tokenizer)
         tower = None
-        if vision is None:  # images are refused, as by a model without a tower
-            text = replace(text, vision=None, info=replace(text.info, sees=False))
+        if vision is None:
+            text = text.without_images()
         elif text.vision is not None:
             tower = TabTower(vision.manifest, vision.plan, vision.executor, text.vision)
         if parse_special:

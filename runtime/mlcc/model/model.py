@@ -250,6 +250,15 @@ class ModelText:
         plain = replace(self.chat_template, control_tokens=())
         return replace(self, chat_template=plain, tool_template=tools)
 
+    def without_images(self) -> ModelText:
+        """A copy that refuses images, as a model without a tower does: for a host that decodes
+        none. It has a note about it."""
+        if self.vision is None:
+            return self
+        note = f"'{self.name}' sees, but nothing here decodes images: they are refused"
+        info = replace(self.info, sees=False)
+        return replace(self, vision=None, info=info, notes=(*self.notes, note))
+
     def with_parsers(self, tools: str | None, reasoning: str | None) -> ModelText:
         """A copy with these parsers; None = detected from the chat template. Raises
         InvalidRequestError for unknown names."""

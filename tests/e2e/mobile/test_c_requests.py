@@ -11,6 +11,7 @@ import pytest
 
 from mlcc.embedded.c.codes import Code, Kind, Trim
 from tests.helpers.mobile.c_host import Act, Call, Host, Name
+from tests.runtime.multimodal.helpers.seeing_toy import data_url, picture
 
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hi"}]
@@ -251,3 +252,33 @@ def test_the_background_unloads_the_model_if_configured(host: Host) -> None:
     again = host.ask(engine, CHAT, chat())
     host.ready()
     assert again.answer()[0] == 200
+
+
+SEEING = "tests.runtime.multimodal.helpers.seeing_toy:open_toy"
+
+
+def shown() -> dict[str, Any]:
+    """A question about an image."""
+    url = data_url(picture())
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "what?"}]
+    return chat(messages=[{"role": "user", "content": parts}])
+
+
+def test_images_where_pillow_is(host: Host) -> None:
+    engine = host.create(open=SEEING)
+    assert host.ready()["notes"] == []
+    status, body = host.ask(engine, CHAT, shown()).answer()
+    usage = json.loads(body)["usage"]
+    assert status == 200 and usage["prompt_tokens_details"]["image_tokens"] > 0
+
+
+def test_images_are_refused_where_nothing_decodes_them(host: Host) -> None:
+    """As on phones: a note when the model is ready, and a typed error that names no command."""
+    engine = host.create(open=f"{SEEING}_without_pillow")
+    (note,) = host.ready()["notes"]
+    assert note == "'toy' sees, but nothing here decodes images: they are refused"
+    status, body = host.ask(engine, CHAT, shown()).answer()
+    error = json.loads(body)["error"]
+    assert (status, error["code"]) == (400, "unsupported_content_part")
+    assert "pip" not in error["message"]
+    assert host.ask(engine, CHAT, chat()).answer()[0] == 200

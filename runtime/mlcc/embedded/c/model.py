@@ -26,6 +26,7 @@ from mlcc.service.adapters import AdapterFolders
 from mlcc.service.http.types import error_response
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
+from mlcc.util.extras import is_here
 
 
 class Events(Protocol):
@@ -139,6 +140,8 @@ class HostedModel:
             find_spec("llguidance") is None
         ):  # its error, with a command to type, would not help an app
             text = replace(text, grammars=None)
+        if not is_here("PIL"):  # likewise
+            text = text.without_images()
         self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
         path = self._options.lora_dir
         folders = AdapterFolders(Path(path) if path else None)

@@ -1,15 +1,19 @@
 """The toy model that sees: the real way from a request's bytes to the engine's, and a tower whose
-rows are hashes of a tile's pixels, so that an answer depends on each image of its prompt."""
+rows are hashes of a tile's pixels, so that an answer depends on each image of its prompt.
+
+Imports nothing that the library for C programs lacks."""
 
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.api.openai.responses import ModelInfo
@@ -22,8 +26,10 @@ from mlcc.engine.request import ImageTile, Request
 from mlcc.model.model import Model, ModelText
 from mlcc.multimodal.processors.registry import processor_of
 from mlcc.service.engine_client import Job
-from tests.helpers.service_calls import Calls, calls_to
-from tests.runtime.multimodal.helpers.pictures import encoded, noise
+from tests.runtime.multimodal.helpers.pictures import encoded, idefics3, noise
+
+if TYPE_CHECKING:
+    from tests.helpers.service_calls import Calls
 
 SPECIAL = (
     *("<image>", "<fake_token_around_image>", "<global-img>"),
@@ -113,6 +119,8 @@ def seeing(
     info: VisionInfo | None, template: str = PARTS_TEMPLATE
 ) -> Iterator[tuple[Calls, list[Request]]]:
     """The service of a toy, and the requests that reach its engine."""
+    from tests.helpers.service_calls import calls_to
+
     reached: list[Request] = []
     with calls_to(seeing_model(text_of(info, template), ToyExecutor(CAPACITY))) as calls:
         client = calls._caller._client
@@ -137,3 +145,15 @@ def base64_of(data: bytes) -> str:
 
 def data_url(data: bytes) -> str:
     return f"data:image/png;base64,{base64_of(data)}"
+
+
+def open_toy() -> Model:
+    """A toy that sees, for a C program."""
+    return seeing_model(text_of(idefics3()), ToyExecutor(CAPACITY))
+
+
+def open_toy_without_pillow() -> Model:
+    """The same in a process that then decodes no images, as on a phone."""
+    model = open_toy()
+    sys.modules["PIL"] = None  # type: ignore[assignment]
+    return model
