@@ -21,6 +21,7 @@ def target(choices: Choices) -> Target:
         triple=f"arm64-apple-macos{MACOS}",
         library="model.dylib",
         limits=LIMITS,
+        matrix_unit="simdgroup",
         f16=True,
         link=link_dylib,
         run_missing=""

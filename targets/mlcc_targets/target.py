@@ -86,7 +86,10 @@ class Target:
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
     storage_binding_bytes, row_slices (most slices of a row of logits for sampling), and, if
     available, subgroup (threads), least_subgroup (threads, where subgroups may be larger),
-    narrow_types (1: the language has 8-bit integers and pairs of f16) and tensor_cores (1)."""
+    and narrow_types (1: the language has 8-bit integers and pairs of f16)."""
+    matrix_unit: str = ""
+    """Half-precision matrix instructions of the device's language: 'wmma' (CUDA's warps),
+    'simdgroup' (Metal's SIMD-groups), '' for none."""
     webgpu_limits: bool | None = None
     """Whether no more is assumed than WebGPU guarantees; None = the row has no choice."""
     f16: bool = False

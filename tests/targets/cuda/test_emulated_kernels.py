@@ -58,7 +58,7 @@ def on_cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_row_uses_what_cuda_has() -> None:
-    assert CUDA.subgroup == 32 and CUDA.tensor_cores and CUDA.f16
+    assert CUDA.subgroup == 32 and CUDA.matrix_unit == "wmma" and CUDA.f16
 
 
 CHECKS = checks(CUDA)

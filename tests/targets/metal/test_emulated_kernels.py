@@ -54,6 +54,10 @@ def on_metal(
     yield
 
 
+def test_the_row_uses_what_metal_has() -> None:
+    assert METAL.subgroup == 32 and METAL.matrix_unit == "simdgroup" and METAL.f16
+
+
 @pytest.mark.parametrize("check, arguments", CHECKS, ids=names(CHECKS))
 def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     before = emulation.device().emulated_launches()

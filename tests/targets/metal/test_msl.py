@@ -52,6 +52,12 @@ def test_every_kernel_is_well_formed(library: Path) -> None:
     assert len(found) > 10
     assert len(found) == library.read_bytes().count(b"\nkernel void ")
     assert not faults("\n".join(found))
+    assert any("simdgroup_multiply_accumulate(" in kernel for kernel in found)
+
+
+def test_phones_without_matrix_instructions_are_served() -> None:
+    """iOS 15 runs on GPUs of Apple 5 and 6, too."""
+    assert get_target("metal").matrix_unit == "simdgroup" and not get_target("ios").matrix_unit
 
 
 @pytest.mark.parametrize(

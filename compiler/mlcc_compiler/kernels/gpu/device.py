@@ -31,8 +31,8 @@ class Gpu:
     narrow_types: bool = False
     """Whether kernels may use 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32-bit
     types."""
-    tensor_cores: bool = False
-    """Whether 16x16x16 half-precision matrix instructions exist."""
+    matrix_unit: str = ""
+    """Half-precision matrix instructions (`linear/matrix_unit.py`); "" = none."""
     row_slices: int = 640
     """Largest number of slices of a row of logits in sampling: workgroup memory lists them."""
     activation_dtype: str = "float32"
@@ -50,7 +50,7 @@ class Gpu:
             subgroup=limits.get("subgroup", 0) or limits.get("least_subgroup", 0),
             larger_subgroups="least_subgroup" in limits,
             narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
-            tensor_cores=bool(limits.get("tensor_cores", 0)),
+            matrix_unit=target.matrix_unit,
             row_slices=limits.get("row_slices", cls.row_slices),
             activation_dtype=target.activation_dtype,
         )

@@ -20,9 +20,10 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear
-from mlcc_compiler.kernels.gpu.linear import tensor_tile as linear_tensor_tile
+from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
+from mlcc_compiler.kernels.gpu.linear.matrix_unit import UNITS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
@@ -157,22 +158,24 @@ def test_tiles_of_every_height() -> None:
 
 
 def check_wide_tiles(gpu: Gpu) -> None:
-    """The tiles of tensor cores for many rows of W, at a size that can be tried anywhere."""
+    """The tiles of matrix instructions for many rows of W, at a size that can be tried anywhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_tensor_tile, "WIDE", 128)
+        patch.setattr(linear_matrix_tile, "WIDE", 128)
         check(gpu, (200, 64), scheme("int8_g16"), rows=(9, 20, 40, 70))
 
 
-def test_tensor_core_tiles_fit_and_are_shared_out_evenly() -> None:
-    for rows in linear_tensor_tile.ROWS:
-        for n_out in (2048, linear_tensor_tile.WIDE):
-            tile = linear_tensor_tile.tile_for(rows, n_out)
+@pytest.mark.parametrize(("unit", "shared_bytes"), [("wmma", 49152), ("simdgroup", 32768)])
+def test_matrix_tiles_fit_and_are_shared_out_evenly(unit: str, shared_bytes: int) -> None:
+    edge = UNITS[unit].edge
+    for rows in linear_matrix_tile.ROWS:
+        for n_out in (2048, linear_matrix_tile.WIDE):
+            tile = linear_matrix_tile.tile_for(rows, n_out, edge)
             halves = (tile.rows + tile.columns) * tile.stride
-            assert 2 * halves + 4 * 16 * 16 * tile.subgroups <= 49152
+            assert 2 * halves + 4 * edge**2 * tile.subgroups <= shared_bytes
             assert tile.subgroups * 32 == 256
-            assert tile.depth % (16 * tile.over_depth) == 0
-            assert tile.high * tile.over_rows * 16 == tile.rows
-            assert tile.wide * tile.over_columns * 16 == tile.columns
+            assert tile.depth % (edge * tile.over_depth) == 0
+            assert tile.high * tile.over_rows * edge == tile.rows
+            assert tile.wide * tile.over_columns * edge == tile.columns
 
 
 def test_f16_tiles_hold_values_beyond_their_range() -> None:

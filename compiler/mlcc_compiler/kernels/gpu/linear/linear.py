@@ -4,7 +4,7 @@ One PrimFunc per part of a weight holds the launches for every n; weights that a
 its own scheme, are parts too, and write one y. The host code chooses:
 
     n <= 8                 gemv.py: W is read once, at the speed of memory
-    more, tensor cores     tensor_core.py: tiles of 16, 32, 64 or 128 rows
+    more, matrix unit      matrix_gemm.py: tiles of 16, 32, 64 or 128 rows
     more, other devices    gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
 """
 
@@ -20,10 +20,10 @@ from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
+from mlcc_compiler.kernels.gpu.linear.matrix_gemm import matrix_gemm
+from mlcc_compiler.kernels.gpu.linear.matrix_tile import ROWS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
-from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
-from mlcc_compiler.kernels.gpu.linear.tensor_tile import ROWS
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -94,9 +94,9 @@ def _choose(gpu: Gpu, reader: WeightReader, work: LinearWork) -> None:
     variants: list[Variant] = []
     for columns in _FEW:
         variants.append((columns, partial(gemv, gpu, reader, work, columns)))
-    matrix_unit = gpu.tensor_cores and gpu.f16
+    matrix_unit = gpu.matrix_unit and gpu.f16
     for rows in ROWS if matrix_unit else ():
-        variants.append((rows, partial(tensor_core_gemm, gpu, reader, work, rows)))
+        variants.append((rows, partial(matrix_gemm, gpu, reader, work, rows)))
     for height in () if matrix_unit else _HEIGHTS:
         rows = side(gpu) * height
         variants.append((rows, partial(gemm, gpu, reader, work, height)))

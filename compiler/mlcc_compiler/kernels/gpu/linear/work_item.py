@@ -1,6 +1,6 @@
 """Work of a matrix kernel: which rows of x multiply which rows of W, and where products go.
 
-The kernels (`gemv`, `gemm`, `tensor_core`) divide tiles and loop over K; `WorkItems` defines the
+The kernels (`gemv`, `gemm`, `matrix_gemm`) divide tiles and loop over K; `WorkItems` defines the
 tiles. `LinearWork` is a whole linear's; a mixture of experts has its own.
 """
 

@@ -5,7 +5,7 @@ Matrices are stacked, [count * N, K], as those of a linear, and the kernels are 
 
     few tokens    gemv.py: a token's choice at a time. Each token reads the experts
                   it chose
-    more          tensor_core.py or gemm.py: tiles of tokens that chose one expert
+    more          matrix_gemm.py or gemm.py: tiles of tokens that chose one expert
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.linear import Variant, first_that_takes
+from mlcc_compiler.kernels.gpu.linear.matrix_gemm import matrix_gemm
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
-from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.moe.sort_tokens import expert_order
 from mlcc_compiler.kernels.gpu.moe.work_items import ExpertLinearShape, GroupedWork, PerTokenWork
@@ -63,7 +63,7 @@ def emit_expert_linear(
 
 def heights(gpu: Gpu) -> tuple[int, ...]:
     """Rows of the tiles; where there are two, for few and for many tokens an expert."""
-    return (16, 64) if gpu.tensor_cores and gpu.f16 else (2 * side(gpu),)
+    return (16, 64) if gpu.matrix_unit and gpu.f16 else (2 * side(gpu),)
 
 
 def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearShape) -> PrimFunc:
@@ -97,14 +97,14 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
 
 
 def max_per_token(gpu: Gpu, numbers: ExpertLinearShape) -> int:
-    """Tokens up to which each token reads its own experts: without tensor cores a tile must be a
-    quarter full to be faster, with them it must save reads."""
-    if gpu.tensor_cores and gpu.f16:
+    """Tokens up to which each token reads its own experts: without matrix instructions a tile must
+    be a quarter full to be faster, with them it must save reads."""
+    if gpu.matrix_unit and gpu.f16:
         return 8
     return heights(gpu)[0] * numbers.experts // (4 * numbers.chosen)
 
 
 def _tiled(gpu: Gpu, reader: WeightReader, work: GroupedWork, height: int) -> Callable[[], None]:
-    if gpu.tensor_cores and gpu.f16:
-        return partial(tensor_core_gemm, gpu, reader, work, height)
+    if gpu.matrix_unit and gpu.f16:
+        return partial(matrix_gemm, gpu, reader, work, height)
     return partial(gemm, gpu, reader, work, height // side(gpu))

@@ -1,4 +1,4 @@
-"""y = x @ W.T for many rows of x on devices with 16x16x16 half-precision matrix instructions.
+"""y = x @ W.T for many rows of x on devices with half-precision matrix instructions.
 
 Tiles of x and of the dequantized W are put into shared memory as f16 (x clamped to its range) and
 multiplied by subgroups, sums in f32. While they are multiplied, the packed words and activations
@@ -7,13 +7,9 @@ pairs of tiles would save one of two barriers, but TVM's ThreadSync, which refus
 lack one, cannot tell them apart.) Rows of a tile have a gap of 8 halves (16 bytes), which keeps the
 eight rows that an instruction loads at once in different banks.
 
-The instructions are TVM's tvm_load_matrix_sync, tvm_mma_sync and their kin, which its CUDA
-generator prints as nvcuda::wmma: one source for sm_75 to sm_90. They are used here rather than
-dlight's matmul rule because that starts from a whole product of f16 matrices: dequantization, odd
-sizes and f32 activations would have to be rediscovered from a schedule, where here they are lines
-of a loop. What wmma leaves on the table is Hopper's asynchronous wgmma.
+The instructions: `matrix_unit.py`. What wmma leaves on the table is Hopper's asynchronous wgmma.
 
-Where subgroups share out K as well, their sums meet at the end. Shapes: `tensor_tile.py`.
+Where subgroups share out K as well, their sums meet at the end. Shapes: `matrix_tile.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +21,8 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.tensor_tile import EDGE, Tile, tile_for
+from mlcc_compiler.kernels.gpu.linear.matrix_tile import Tile, tile_for
+from mlcc_compiler.kernels.gpu.linear.matrix_unit import UNITS, MatrixUnit
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weights_of
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -41,20 +38,19 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     when,
 )
 
-_CELLS = EDGE * EDGE
 
-
-def tensor_core_gemm(gpu: Gpu, reader: WeightReader, work: WorkItems, rows: int) -> None:
+def matrix_gemm(gpu: Gpu, reader: WeightReader, work: WorkItems, rows: int) -> None:
     """Emit the launch: tiles of `rows` rows of x."""
-    tile = tile_for(rows, work.n_out)
+    unit = UNITS[gpu.matrix_unit]
+    tile = tile_for(rows, work.n_out, unit.edge)
     blocks = ceil_div(work.n_out, tile.columns), work.blocks(tile.rows)
     with launch(blocks, (gpu.subgroup, tile.subgroups)) as (block, block_row, lane, subgroup):
         thread = bind(subgroup * gpu.subgroup + lane)
         first_column = bind(block * tile.columns)
         threads = tile.subgroups * gpu.subgroup
         found = work.tile(block_row, tile.rows, thread, threads)
-        fill = _Fill(reader, work.x, found, first_column, thread, threads, tile)
-        products = _Products(tile, subgroup)
+        fill = _Fill(reader, work.x, found, first_column, thread, threads, tile, unit.vector)
+        products = _Products(unit, tile, subgroup)
         steps = ceil_div(reader.units, tile.depth // UNIT)
         fill.start(int32(0))()
         barrier()
@@ -83,14 +79,11 @@ class _Fill:
         thread: Expr,
         threads: int,
         tile: Tile,
+        vector: int,
     ) -> None:
         self.reader, self.x, self.found = reader, x, found
-        self.first_column, self.thread, self.threads, self.tile = (
-            first_column,
-            thread,
-            threads,
-            tile,
-        )
+        self.first_column, self.thread, self.threads = first_column, thread, threads
+        self.tile, self.vector = tile, vector
         self.x_tile = shared((tile.rows, tile.stride), "float16")
         self.w_tile = shared((tile.columns, tile.stride), "float16")
 
@@ -135,8 +128,9 @@ class _Fill:
             registers = Local(UNIT, "float16")
             for j, value in enumerate(decode()):
                 registers[j] = value.astype("float16")
-            with T.vectorized(UNIT) as v:
-                store(tile, registers[int32(v)], row, u * UNIT + int32(v))
+            for first in range(0, UNIT, self.vector):
+                with T.vectorized(self.vector) as v:
+                    store(tile, registers[first + int32(v)], row, u * UNIT + first + int32(v))
 
         def put_inside() -> None:
             if total % self.threads:
@@ -165,54 +159,50 @@ class _Fill:
 
 
 class _Products:
-    """The sums of each subgroup, in fragments of the matrix unit."""
+    """The sums of each subgroup, in matrices of the device's instructions."""
 
-    def __init__(self, tile: Tile, subgroup: Expr) -> None:
-        self.tile, self.subgroup = tile, subgroup
+    def __init__(self, unit: MatrixUnit, tile: Tile, subgroup: Expr) -> None:
+        self.unit, self.tile, self.subgroup = unit, tile, subgroup
         self.row = bind(subgroup % tile.over_rows)
         self.column = bind(subgroup // tile.over_rows % tile.over_columns)
         self.slice = bind(subgroup // (tile.over_rows * tile.over_columns))
-        self.x = _fragments("matrix_a", tile.high, "float16")
-        self.w = _fragments("matrix_b", tile.wide, "float16")
-        self.sums = _fragments("accumulator", tile.high * tile.wide, "float32")
-        self.cells = shared((tile.subgroups * _CELLS,))
+        self.x = unit.inputs("a", tile.high)
+        self.w = unit.inputs("b", tile.wide)
+        self.size = tile.edge**2
+        self.cells = shared((tile.subgroups * self.size,))
         # In use from here on: TVM would lay it over the f16 tiles, and then refuse the types.
-        store(self.cells, real(0), subgroup * _CELLS)
-        for i in range(tile.high * tile.wide):
-            edges = (EDGE, EDGE, EDGE)
-            T.evaluate(T.tvm_fill_fragment(self.sums.data, *edges, i, real(0)))
+        store(self.cells, real(0), subgroup * self.size)
+        self.sums = unit.sums(tile.high * tile.wide)
 
     def add(self, x_tile: Any, w_tile: Any) -> None:
         """Add the products of the tiles; each subgroup takes its slice of their depth."""
         t = self.tile
         share = t.depth // t.over_depth
-        for k in range(0, share, EDGE):
+        for k in range(0, share, t.edge):
             column = bind(self.slice * share + k)
             for i in range(t.high):
-                row = (self.row * t.high + i) * EDGE
-                _load(self.x, i, x_tile, row * t.stride + column, t, "row_major")
+                row = (self.row * t.high + i) * t.edge
+                self.unit.load("a", self.x, i, x_tile, row * t.stride + column, t.stride)
             for j in range(t.wide):
-                row = (self.column * t.wide + j) * EDGE
+                row = (self.column * t.wide + j) * t.edge
                 at = row * t.stride + column
-                _load(self.w, j, w_tile, at, t, "col_major")
+                self.unit.load("b", self.w, j, w_tile, at, t.stride, transposed=True)
             for i in range(t.high):
                 for j in range(t.wide):
-                    total = self.sums.data, i * t.wide + j
-                    T.evaluate(T.tvm_mma_sync(*total, self.x.data, i, self.w.data, j, *total))
+                    self.unit.multiply(self.sums, i * t.wide + j, self.x, i, self.w, j)
 
     def write(self, thread: Expr, threads: int, write: Callable[[Expr, Expr, Expr], None]) -> None:
-        """Emit write(row, column, sum) for the tile: a fragment of every subgroup at a time."""
+        """Emit write(row, column, sum) for the tile: a matrix of every subgroup at a time."""
         t = self.tile
         for i in range(t.high):
             for j in range(t.wide):
-                at = T.tvm_access_ptr("float32", self.cells.data, self.subgroup * _CELLS, _CELLS, 2)
-                source = self.sums.data, EDGE, EDGE, EDGE, i * t.wide + j
-                T.evaluate(T.tvm_store_matrix_sync(*source, at, EDGE, "row_major"))
+                at = self.subgroup * self.size
+                self.unit.store(self.sums, i * t.wide + j, self.cells, at, t.edge)
                 barrier()
-                self._write_fragments(i, j, thread, threads, write)
+                self._write_matrices(i, j, thread, threads, write)
                 barrier()
 
-    def _write_fragments(
+    def _write_matrices(
         self,
         i: int,
         j: int,
@@ -221,24 +211,26 @@ class _Products:
         write: Callable[[Expr, Expr, Expr], None],
     ) -> None:
         t = self.tile
-        fragments = t.over_rows * t.over_columns
-        with T.serial(fragments * _CELLS // threads) as round_:
+        cells = t.over_rows * t.over_columns * self.size
+        with T.serial(ceil_div(cells, threads)) as round_:
             index = bind(int32(round_) * threads + thread)
-            fragment, cell = bind(index // _CELLS), bind(index % _CELLS)
-            total = Local()
-            total[0] = self.cells[index]
-            for part in range(1, t.over_depth):
-                total[0] = total[0] + self.cells[index + part * fragments * _CELLS]
-            row = (fragment % t.over_rows * t.high + i) * EDGE + cell // EDGE
-            column = (fragment // t.over_rows * t.wide + j) * EDGE + cell % EDGE
-            write(row, column, total[0])
+            if cells % threads:
+                with when(index < cells):
+                    self._write_cell(i, j, index, write)
+            else:
+                self._write_cell(i, j, index, write)
 
-
-def _fragments(kind: str, count: int, dtype: str) -> Any:
-    return T.alloc_buffer((count * _CELLS,), dtype, scope=f"wmma.{kind}")
-
-
-def _load(fragments: Any, index: int, tile: Any, offset: Expr, t: Tile, layout: str) -> None:
-    at = T.tvm_access_ptr("float16", tile.data, offset, EDGE * t.stride, 1)
-    edges = EDGE, EDGE, EDGE
-    T.evaluate(T.tvm_load_matrix_sync(fragments.data, *edges, index, at, t.stride, layout))
+    def _write_cell(
+        self, i: int, j: int, index: Expr, write: Callable[[Expr, Expr, Expr], None]
+    ) -> None:
+        """The sum of a cell over the subgroups that share out K."""
+        t = self.tile
+        matrices = t.over_rows * t.over_columns
+        matrix, cell = bind(index // self.size), bind(index % self.size)
+        total = Local()
+        total[0] = self.cells[index]
+        for part in range(1, t.over_depth):
+            total[0] = total[0] + self.cells[index + part * matrices * self.size]
+        row = (matrix % t.over_rows * t.high + i) * t.edge + cell // t.edge
+        column = (matrix // t.over_rows * t.wide + j) * t.edge + cell % t.edge
+        write(row, column, total[0])

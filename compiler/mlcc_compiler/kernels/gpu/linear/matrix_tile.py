@@ -1,4 +1,4 @@
-"""Tile shapes of `tensor_core.py`.
+"""Tile shapes of `matrix_gemm.py`.
 
 Few rows of x are bound by reading W: there subgroups split K as well, and tiles are narrow, so that
 N = 2048 is 64 workgroups of 32 columns. From N = 8192 on tiles are twice as wide, as every
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 ROWS = (16, 32, 64, 128)
 """Heights of the tiles."""
 
-EDGE = 16
 _GAP = 8
 WIDE = 8192
 """Rows of W from which on tiles are wide."""
@@ -28,6 +27,8 @@ class Tile:
     over_rows: int
     over_columns: int
     over_depth: int
+    edge: int
+    """Rows and columns of a matrix of the device's instructions."""
 
     @property
     def subgroups(self) -> int:
@@ -36,30 +37,30 @@ class Tile:
     @property
     def high(self) -> int:
         """Fragments of a subgroup, down."""
-        return self.rows // (self.over_rows * EDGE)
+        return self.rows // (self.over_rows * self.edge)
 
     @property
     def wide(self) -> int:
         """Fragments of a subgroup, across."""
-        return self.columns // (self.over_columns * EDGE)
+        return self.columns // (self.over_columns * self.edge)
 
     @property
     def stride(self) -> int:
         return self.depth + _GAP
 
 
-def tile_for(rows: int, n_out: int) -> Tile:
-    """The tile of that height."""
+def tile_for(rows: int, n_out: int, edge: int) -> Tile:
+    """The tile of that height, for matrices of `edge` rows and columns."""
     narrow = {
-        16: Tile(16, 32, 64, 1, 2, 4),
-        32: Tile(32, 32, 64, 1, 2, 4),
-        64: Tile(64, 32, 64, 2, 2, 2),
-        128: Tile(128, 64, 32, 4, 2, 1),
+        16: (16, 32, 64, 1, 2, 4),
+        32: (32, 32, 64, 1, 2, 4),
+        64: (64, 32, 64, 2, 2, 2),
+        128: (128, 64, 32, 4, 2, 1),
     }
     wide = {
-        16: Tile(16, 64, 64, 1, 2, 4),
-        32: Tile(32, 64, 64, 1, 2, 4),
-        64: Tile(64, 64, 64, 2, 2, 2),
-        128: Tile(128, 128, 32, 2, 4, 1),
+        16: (16, 64, 64, 1, 2, 4),
+        32: (32, 64, 64, 1, 2, 4),
+        64: (64, 64, 64, 2, 2, 2),
+        128: (128, 128, 32, 2, 4, 1),
     }
-    return (wide if n_out >= WIDE else narrow)[rows]
+    return Tile(*(wide if n_out >= WIDE else narrow)[rows], edge)
