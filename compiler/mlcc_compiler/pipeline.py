@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlcc.artifact.output_errors import check_space
 from mlcc.artifact.schema import AdapterSite
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
@@ -48,6 +49,10 @@ from mlcc_compiler.passes.storages import (
     storages_by_size,
 )
 from mlcc_targets import Target
+
+TEMPORARY_BYTES = 32 << 20
+"""Space for the object files of one library. Checked before they are written: LLVM ends the process
+at a full disk."""
 
 
 @dataclass(frozen=True)
@@ -192,15 +197,16 @@ def build(
     """Generate code and link it into `library`; reports of device compilers are written to `dump`,
     and `report` gets the kernels compiled, of the total, where they are compiled one by one.
 
-    Raises mlcc_targets.TargetError.
+    Raises mlcc_targets.TargetError, or CapacityError if the temporary folder's disk is full.
     """
 
     def link(output: str, objects: list[str], **_: Any) -> None:
         target.link([Path(name) for name in objects], Path(output))
 
     link.object_format = "o"  # type: ignore[attr-defined]
-    described = tvm_target_of(target)
     with tempfile.TemporaryDirectory() as folder:
+        check_space(Path(folder), TEMPORARY_BYTES, "TMPDIR")
+        described = tvm_target_of(target)
         module, objects = _with_prefix(lowered.module, target.symbol_prefix), list[Path]()
         if not target.generator and not target.symbol_prefix:
             module, kernels = split_kernels(module)

@@ -238,6 +238,10 @@ def download(
     return Path(folder)
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a write says for want of space."""
+
+
 def _explain(source: HubSource, error: Exception) -> MlccError:
     from huggingface_hub import errors
 
@@ -254,8 +258,11 @@ def _explain(source: HubSource, error: Exception) -> MlccError:
     for kind, message in rows:
         if isinstance(error, kind):
             return CheckpointError(f"{source}: {message}")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return CapacityError(f"{source}: the disk is full; free some space or move HF_HOME")
+    if isinstance(error, OSError) and error.errno in FULL:
+        return CapacityError(
+            f"{source}: the disk is full, or `ulimit -f` allows no file so large; free some space "
+            "or move HF_HOME, and type it again to go on with it"
+        )
     reason = f"{type(error).__name__}: {_first_line(error)}"
     return MlccError(f"{source}: the download failed ({reason}); type it again to go on with it")
 

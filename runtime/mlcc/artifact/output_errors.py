@@ -28,6 +28,11 @@ def write_error(error: OSError, out: Path, where: str) -> MlccError:
     """The error for an OSError while writing `out`, in one line."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CapacityError(f"{out}: the disk is full; free some space or choose another {where}")
+    if error.errno == errno.EFBIG:
+        return CapacityError(
+            f"{out}: its disk, or the limit of `ulimit -f`, allows no file so large; raise the "
+            f"limit or choose another {where}"
+        )
     reason, name = error.strerror or str(error), str(error.filename or "")
     if name and not name.startswith(str(out.parent)):
         return MlccError(f"{name}: {reason}; check that it is there and may be read")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,9 @@ from mlcc_targets.target import TargetError
 
 PACKAGE = "ziglang==0.17.1"
 """The version that the extra `compile` pins."""
+
+_DISK_SIGNALS = {-number for name in ("SIGBUS", "SIGXFSZ") if (number := getattr(signal, name, 0))}
+_DISK_WORDS = ("No space left", "NoSpaceLeft", "File too large", "FileTooBig", "DiskQuota")
 
 
 def zig() -> str:
@@ -37,10 +41,21 @@ def run(command: Sequence[str], output: Path, environment: Mapping[str, str] | N
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        reason = next((line for line in lines if "error: " in line), lines[-1])
-        raise TargetError(f"making {output.name} failed: {reason}")
+        raise TargetError(f"making {output.name} failed: {_reason(done)}")
     return done.stderr
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a command failed. The linker writes into mapped memory: at a full disk a signal ends it,
+    without a word."""
+    lines = done.stderr.strip().splitlines()
+    if done.returncode in _DISK_SIGNALS or any(word in done.stderr for word in _DISK_WORDS):
+        return (
+            "the disk is full, or `ulimit -f` allows no file so large; free some space, or choose "
+            "another --output or TMPDIR"
+        )
+    ended = f"it ended with code {done.returncode} and no message"
+    return next((line for line in lines if "error: " in line), lines[-1] if lines else ended)
 
 
 def run_zig(words: Sequence[str], output: Path, cache: Path | None = None) -> str:

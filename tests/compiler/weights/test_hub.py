@@ -6,11 +6,14 @@ Nothing leaves 127.0.0.1.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +44,11 @@ def hub(tmp_path: Path) -> FakeHub:
     return FakeHub(files | unwanted)
 
 
-def child(home: Path, source: str, url: str, **environment: str) -> subprocess.Popen[str]:
+def child(
+    home: Path, source: str, url: str, most_bytes: int | None = None, **environment: str
+) -> subprocess.Popen[str]:
+    """most_bytes: of a file that it writes; the system refuses more, as at a full disk."""
+    limits = None if most_bytes is None else (most_bytes, resource.RLIM_INFINITY)
     dropped = ("HF_", "HUGGING", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http", "all_proxy")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     clean |= {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_ETAG_TIMEOUT": "2"}
@@ -52,12 +59,13 @@ def child(home: Path, source: str, url: str, **environment: str) -> subprocess.P
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=limits and partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits),
     )
 
 
-def fetch(home: Path, source: str, url: str, **environment: str) -> tuple[int, str]:
+def fetch(home: Path, source: str, url: str, **options: Any) -> tuple[int, str]:
     """Exit code, and the last printed line (of stdout on success, else of stderr)."""
-    with child(home, source, url, **environment) as process:
+    with child(home, source, url, **options) as process:
         output, errors = process.communicate(timeout=60)
     assert "Traceback" not in errors
     lines = (errors if process.returncode else output).strip().splitlines()
@@ -74,6 +82,20 @@ def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: Fake
         assert {path.name for path in folder.iterdir()} == patterns | {"chat_template.jinja"}
     code, line = fetch(tmp_path / "home", "hf://org/tiny", hub.url, HF_HUB_OFFLINE="1")
     assert (code, line) == (0, str(folder))
+
+
+def test_a_disk_that_fills_up_and_is_cleared(tmp_path: Path, hub: FakeHub) -> None:
+    size = len(hub.files["model.safetensors"])
+    with serving(hub):
+        code, line = fetch(tmp_path, "hf://org/tiny", hub.url, most_bytes=size - 1)
+        assert code and line.startswith(
+            "CapacityError: hf://org/tiny: the disk is full, or `ulimit"
+        )
+        assert line.endswith("free some space or move HF_HOME, and type it again to go on with it")
+        code, line = fetch(tmp_path, "hf://org/tiny", hub.url)
+        assert code == 0, line
+    found = (Path(line) / "model.safetensors").read_bytes()
+    assert found == hub.files["model.safetensors"]
 
 
 def test_onnx_is_fetched_where_there_is_nothing_else(tmp_path: Path, hub: FakeHub) -> None:
