@@ -117,7 +117,7 @@ def kotlin_package(
 
 @pytest.fixture(scope="session")
 def swift_package(request: pytest.FixtureRequest) -> Any:
-    """The Swift package, built with its tests: a `swift_package.Package`."""
+    """The Swift package, built: a `swift_package.Package`."""
     needs.require("swift")
     from tests.helpers.mobile.swift_package import built
 

@@ -35,6 +35,7 @@ let package = Package(
         .target(name: "Mlcc", dependencies: ["CMlcc"], linkerSettings: linker),
         .executableTarget(name: "mlcc-chat", dependencies: ["Mlcc"]),
         .executableTarget(name: "mlcc-relay", dependencies: ["Mlcc"], path: "Tests/Relay"),
+        .executableTarget(name: "mlcc-measure", dependencies: ["Mlcc"], path: "Tests/Measure"),
         .testTarget(name: "MlccTests", dependencies: ["Mlcc"]),
     ]
 )

@@ -13,16 +13,19 @@ from tests.helpers.mobile.swift_package import BUILD, SWIFT, Package, run
 from tests.runtime.commands.test_commands import serving
 
 pytestmark = pytest.mark.needs("swift")
+CYCLES, MOST_GROWTH = 1000, 4 << 20
+"""Loads, and growth of resident bytes from the 300th to the last: less than 6 KB a load."""
 ALL_PASSED = re.compile(r"Executed (\d+) tests, with 0 failures|Test run with (\d+) tests passed")
 
 
+@pytest.mark.long
 def test_its_own_tests_pass(
     swift_package: Package, compiled_demo: Callable[[str, str], Path]
 ) -> None:
     model = compiled_demo("q4", "cpu")
     with serving(model) as (_, port, _):
         variables = {"MLCC_DEMO": str(model), "MLCC_SERVER": f"http://127.0.0.1:{port}"}
-        said = swift_package.swift("test", "--skip-build", folders=[model], **variables)
+        said = swift_package.swift("test", folders=[model], **variables)
     xctest, testing = (
         max(int(found[at] or 0) for found in ALL_PASSED.findall(said)) for at in (0, 1)
     )
@@ -46,6 +49,39 @@ def test_the_chat_answers_and_names_a_missing_model(
     refused = chat(str(tmp_path), "hi")
     assert refused.returncode == 1 and "mlcc.json" in refused.stderr, refused
     assert chat().returncode == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sanitizer", ["thread", "address"])
+def test_its_own_tests_leave_the_sanitizers_silent(
+    swift_package: Package, compiled_demo: Callable[[str, str], Path], sanitizer: str
+) -> None:
+    """CPython is not built with them, so its leaks are not detected."""
+    model = compiled_demo("q4", "cpu")
+    said = swift_package.swift(
+        "test",
+        f"--sanitize={sanitizer}",
+        folders=[model],
+        scratch=BUILD["SCRATCH"].with_name(f"swift-{sanitizer}"),
+        MLCC_DEMO=str(model),
+        ASAN_OPTIONS="detect_leaks=0",
+    )
+    assert "Sanitizer" not in said and len(ALL_PASSED.findall(said)) > 3, said
+
+
+@pytest.mark.long
+def test_loading_and_closing_leaves_no_memory(
+    swift_package: Package, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    model = compiled_demo("q4", "cpu")
+    swift_package.swift("build", "-c", "release")
+    words = ("cycles", str(model), str(CYCLES))
+    command = swift_package.program(
+        "mlcc-measure", *words, folders=[model], configuration="release"
+    )
+    rows = [line.split() for line in run(command, BUILD["environment"]()).splitlines()]
+    resident = [int(row[1]) for row in rows if len(row) == 2]
+    assert len(resident) == 10 and resident[9] - resident[2] < MOST_GROWTH, resident
 
 
 def test_what_is_for_apple_only_can_be_parsed(swift_package: Package) -> None:

@@ -22,13 +22,24 @@ SECONDS = 900
 class Package:
     """The package, built over the C library of build/mobile/c."""
 
-    def swift(self, action: str, *words: str, folders: Sequence[Path] = (), **more: str) -> str:
-        """The output of `swift ACTION`, which must succeed. folders: further ones that it sees."""
-        return run(BUILD["package"](action, *words, folders=folders), BUILD["environment"](**more))
+    def swift(
+        self,
+        action: str,
+        *words: str,
+        folders: Sequence[Path] = (),
+        scratch: Path = BUILD["SCRATCH"],
+        **more: str,
+    ) -> str:
+        """The output of `swift ACTION`, which must succeed. folders: further ones that it sees;
+        more: variables."""
+        command = BUILD["package"](action, *words, scratch=scratch, folders=folders)
+        return run(command, BUILD["environment"](**more))
 
-    def program(self, name: str, *words: str, folders: Sequence[Path] = ()) -> list[str]:
+    def program(
+        self, name: str, *words: str, folders: Sequence[Path] = (), configuration: str = "debug"
+    ) -> list[str]:
         """The command of a built program."""
-        path = str(BUILD["SCRATCH"] / "debug" / name)
+        path = str(BUILD["SCRATCH"] / configuration / name)
         found: list[str] = BUILD["command"]([path, *words], folders)
         return found
 
@@ -49,6 +60,6 @@ def built() -> Package:
     scratch.mkdir(parents=True, exist_ok=True)
     with FileLock(scratch / "tests.lock"):
         BUILD["build_library"]()
-        said = package.swift("build", "--build-tests")
+        said = package.swift("build")
     assert "warning:" not in said, said
     return package

@@ -216,6 +216,25 @@ final class DemoTests: XCTestCase {
         XCTAssertLessThanOrEqual(late[10], 1, "pieces after each cancel: \(late)")
     }
 
+    /// An answer that is not read is held as one piece, and the engine goes on meanwhile.
+    func testASlowReaderHoldsOnePiece() async throws {
+        let engine = try await engine()
+        var request = long
+        request.stream = true
+        let sent = APIRequest("POST", "/v1/chat/completions", body: try JSON.encode(request))
+        let response = try await engine.send(sent)
+        _ = try await engine.chat.completions.create(ask("What is 17 + 25?"))
+        try await becomesIdle(engine)
+        var pieces: [Data] = []
+        for try await piece in response.body { pieces.append(piece) }
+        XCTAssertEqual(pieces.count, 1)
+        var lines = EventLines()
+        lines.add(pieces[0])
+        var chunks = 0
+        while lines.next() != nil { chunks += 1 }
+        XCTAssertGreaterThan(chunks, 100)
+    }
+
     func testManyAskAtOnceAndEachGetsItsOwnAnswer() async throws {
         let engine = try await engine()
         let pairs = [(2, 3), (10, 4), (7, 7), (30, 12), (1, 1), (20, 5), (9, 8), (15, 15), (6, 50)]

@@ -11,7 +11,7 @@ import java.lang.management.ManagementFactory
 import java.nio.file.Paths
 
 /**
- * Serves `benchmarks/peers/kotlin.py`. Each line of standard input is `whole` or `stream` and a number of
+ * Serves `benchmarks/peers/bindings.py`. Each line of standard input is `whole` or `stream` and a number of
  * tokens; the reply has the seconds, the tokens, and the microseconds of CPU time of Java's threads.
  */
 fun main(arguments: Array<String>) {
