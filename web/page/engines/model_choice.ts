@@ -3,7 +3,7 @@
  * only the manifest fields that the start panel shows; the engine validates the manifest.
  */
 
-import { fileUrl, modelUrl } from '../../src/model/paths.js';
+import { fileUrl, MANIFEST_NAME, modelUrl } from '../../src/model/paths.js';
 
 /** A model that the page may offer. */
 export interface Offer {
@@ -35,7 +35,12 @@ export async function fetchOffer(url: string): Promise<Offer | null> {
   try {
     const { folder, manifest } = modelUrl(url);
     const answer = await fetch(fileUrl(folder, manifest));
-    return answer.ok ? summary(url, await answer.json()) : null;
+    if (!answer.ok) return null;
+    const whole: unknown = await answer.json();
+    const tower = towerOf(whole);
+    const place = fileUrl(folder, `${tower}/${MANIFEST_NAME}`);
+    const inside = tower === null ? null : await fetch(place);
+    return summary(url, whole, inside?.ok ? await inside.json() : null);
   } catch {
     return null; // No network, another kind of page, or no CORS.
   }
@@ -46,23 +51,34 @@ interface Listed {
   readonly bytes?: unknown;
 }
 
-/** The summary of a manifest, or null if it is none. */
-export function summary(url: string, manifest: unknown): Offer | null {
-  const { model, files } = (manifest ?? {}) as { model?: { name?: unknown }; files?: unknown };
+/** The folder of a model's vision tower, which has a manifest of its own. */
+function towerOf(manifest: unknown): string | null {
+  const { vision } = (manifest ?? {}) as { vision?: { folder?: unknown } | null };
+  return typeof vision?.folder === 'string' ? vision.folder : null;
+}
+
+/** The summary of a manifest, or null if it is none. `tower`: that of its vision tower, if it has
+ * one. */
+export function summary(url: string, manifest: unknown, tower: unknown = null): Offer | null {
+  const { model } = (manifest ?? {}) as { model?: { name?: unknown } };
   if (typeof model?.name !== 'string') return null;
-  return { url, name: model.name, bytes: Array.isArray(files) ? fetched(manifest, files) : null };
+  const parts = [manifest, ...(towerOf(manifest) ? [tower] : [])].map(fetched);
+  const sum = parts.reduce((total: number, part) => total + (part ?? Number.NaN), 0);
+  return { url, name: model.name, bytes: Number.isFinite(sum) ? sum : null };
 }
 
 /** Bytes to fetch: of several libraries and their manifests, one each. */
-function fetched(manifest: unknown, files: readonly Listed[]): number | null {
-  const { library, alternatives } = manifest as {
+function fetched(manifest: unknown): number | null {
+  const { files, library, alternatives } = (manifest ?? {}) as {
+    files?: unknown;
     library?: { path?: unknown };
     alternatives?: unknown;
   };
+  if (!Array.isArray(files)) return null;
   const others: readonly unknown[] = Array.isArray(alternatives) ? alternatives : [];
   const isOther = ({ path }: Listed) =>
     others.includes(path) || (String(path).endsWith('.wasm') && path !== library?.path);
-  const wanted = files.filter((file) => !isOther(file));
+  const wanted = (files as readonly Listed[]).filter((file) => !isOther(file));
   const sum = wanted.reduce((total, file) => total + Number(file.bytes), 0);
   return Number.isFinite(sum) ? sum : null;
 }

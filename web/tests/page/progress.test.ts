@@ -122,6 +122,10 @@ test('of several libraries, a model fetches one', async () => {
   const url = 'https://h.example/m/';
   expect(summary(url, manifest)).toMatchObject({ name: 'm', bytes: 23 });
   expect(summary(url, { model: { name: 'm' } })).toMatchObject({ bytes: null });
+  const seeing = { ...manifest, vision: { folder: 'vision' } };
+  const tower = { files: [{ path: 'weights.safetensors', bytes: 100 }] };
+  expect(summary(url, seeing, tower)).toMatchObject({ name: 'm', bytes: 123 });
+  expect(summary(url, seeing)).toMatchObject({ bytes: null });
   expect(summary(url, { files })).toBe(null);
 });
 
