@@ -19,6 +19,7 @@ import argparse
 import ast
 import contextlib
 import ctypes
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -428,13 +429,27 @@ def report(verdicts: Sequence[tuple[Mutant, str]]) -> None:
 
 
 def survivors(path: Path) -> list[Mutant]:
-    """The mutants that an earlier run wrote and that no test killed. Line numbers are of then."""
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [
-        Mutant(**{name: row[name] for name in Mutant.__dataclass_fields__})
-        for row in rows
-        if not row["verdict"].startswith("killed")
-    ]
+    """The mutants that an earlier run wrote and that no test killed. Those of files that have
+    changed since are left out, with a line that says so: a node's number means another one there.
+    """
+    found, changed = list[Mutant](), set[str]()
+    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        if row["verdict"].startswith("killed"):
+            continue
+        mutant = Mutant(**{name: row[name] for name in Mutant.__dataclass_fields__})
+        if row.get("source") == source_hash(mutant.file):
+            found.append(mutant)
+        else:
+            changed.add(mutant.file)
+    for file in sorted(changed):
+        print(f"left out, for it has changed since: {file}; draw its mutants anew", flush=True)
+    return found
+
+
+def source_hash(file: str) -> str:
+    """Of a source file as it is; empty if it is gone."""
+    path = ROOT / file
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
 
 
 def main() -> int:
@@ -475,7 +490,8 @@ def main() -> int:
             if not what.startswith("killed"):
                 print(f"{mutant.file}:{mutant.line}: {what}: {mutant.what}", flush=True)
             if out is not None:
-                row = {**asdict(mutant), "verdict": what, "seconds": time.monotonic() - began}
+                took = {"verdict": what, "seconds": time.monotonic() - began}
+                row = {**asdict(mutant), "source": source_hash(mutant.file), **took}
                 out.write(json.dumps(row) + "\n")
                 out.flush()
     report(verdicts)

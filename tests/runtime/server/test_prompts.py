@@ -297,3 +297,50 @@ def test_a_structure_is_checked_once_and_within_its_own_time(
         *((structure, prompt_pool.STRUCTURE_S) for structure in (a, b, c, b)),
         ("hi", prompt_pool.LONGEST_S),
     ]
+
+
+def test_a_large_prompt_that_is_cancelled_while_it_waits_keeps_no_other_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answers = list[str](), threading.Event()
+
+    def ask(worker: PromptWorker, job: PromptJob, longest_s: float) -> array[int]:
+        asked.append(str(job.what)[:5])
+        assert answers.wait(60)
+        return array("i")
+
+    monkeypatch.setattr(PromptWorker, "open", lambda worker: None)
+    monkeypatch.setattr(PromptWorker, "ask", ask)
+
+    async def several() -> None:
+        async with started(toy_text, workers=1) as prompts:
+            small = asyncio.ensure_future(prompts.text("small", CONTEXT, None))
+            while not asked:
+                await asyncio.sleep(0.001)
+            turn = PromptJob("x" * (LARGE + 1), CONTEXT)
+            waiting = asyncio.ensure_future(prompts._turn(turn, LARGE + 1))
+            while not prompts._large.locked():
+                await asyncio.sleep(0.001)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert waiting.cancelled() and not prompts._large.locked()
+            answers.set()
+            await small
+            await asyncio.wait_for(prompts.text("y" * (LARGE + 1), CONTEXT, None), 60)
+            assert asked == ["small", "yyyyy"]
+
+    asyncio.run(several())
+
+
+def test_a_closed_pool_has_no_process() -> None:
+    async def work() -> None:
+        async with started(toy_text) as prompts:
+            await asyncio.gather(*(prompts.text("hi", CONTEXT, 60) for _ in range(8)))
+            while len(multiprocessing.active_children()) < prompt_pool.WORKERS:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(work())
+    end = time.monotonic() + 60
+    while multiprocessing.active_children():
+        assert time.monotonic() < end
+        time.sleep(0.01)

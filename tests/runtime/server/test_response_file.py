@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import MlccError
-from mlcc.server.response_store import MAX_AGE_S, SqliteResponseStore
+from mlcc.server.response_store import MAX_AGE_S, SqliteResponseStore, _owner
 from mlcc.service.response_store import store as stores
 from mlcc.service.response_store.store import Chain, MemoryResponseStore, ResponseStore, Share, Turn
 
@@ -279,3 +279,26 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: str) ->
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MlccError, match="--store another file"):
         SqliteResponseStore(tmp_path / "missing" / "kept")
+
+
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SqliteResponseStore(tmp_path / "kept")):
+        pass
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(MlccError, match="belongs to another user"):
+        SqliteResponseStore(tmp_path / "kept")
+
+
+def test_a_chain_that_another_program_has_closed_to_a_ring_ends(tmp_path: Path) -> None:
+    with closing(SqliteResponseStore(tmp_path / "kept", share=Share(10_000, 3))) as kept:
+        run(kept.put("a", "1", turn("x", "2")))
+        run(kept.put("a", "2", turn("y", "1")))
+        assert len(run(kept.chain("a", "2")).names) == 3
+
+
+def test_the_hash_of_a_key_stays_the_same_between_versions() -> None:
+    """A change would lose what is stored."""
+    assert (
+        _owner("k", b"0123456789abcdef") == "key 25a1c0345b3213b29e72f352ac68ca2f53a0b4a303362472"
+    )

@@ -35,6 +35,13 @@ def test_many_brackets_that_are_not_deep(value: Any) -> None:
     assert read(json.dumps(value).encode()) == value
 
 
+def test_the_deepest_among_many_brackets() -> None:
+    deep = b"[" + nested(MAX_DEPTH - 1) + b",[]" * MAX_DEPTH + b"]"
+    assert len(read(deep)) == MAX_DEPTH + 1
+    with pytest.raises(InvalidRequestError, match="too deeply nested"):
+        read(b"[" + deep + b"]")
+
+
 @pytest.mark.parametrize("body", [nested(MAX_DEPTH + 1), b"[" * 100_000, b'{"a":' * 129])
 def test_what_is_too_deep(body: bytes) -> None:
     with pytest.raises(InvalidRequestError, match="nested") as caught:

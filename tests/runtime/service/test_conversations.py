@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from mlcc.api.errors import CancelledError, NotFoundError
 from mlcc.api.openai_responses.request import parse_responses
 from mlcc.errors import InvalidRequestError
 from mlcc.service.http.json_pieces import MANY_CHARACTERS, parse_lists
@@ -177,3 +178,41 @@ def test_unknown_fields_are_dropped_before_storing() -> None:
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]},
     ]
+
+
+def test_what_is_not_stored_has_ended_or_runs() -> None:
+    """Answers that are deleted and cancelled."""
+
+    class Running:
+        answer: ClassVar[dict[str, str]] = {"id": "resp_live"}
+        failed: ClassVar[list[BaseException]] = []
+
+        def snapshot(self) -> dict[str, str]:
+            return {"status": "in_progress"}
+
+        def fail(self, error: BaseException) -> None:
+            self.failed.append(error)
+
+    async def work() -> None:
+        conversations, running = Conversations(), Running()
+        last = await talk(conversations, "a")
+        for unknown in (conversations.delete, conversations.get, conversations.cancel):
+            with pytest.raises(NotFoundError, match="'resp_none' not found"):
+                await unknown("t", "resp_none")
+            with pytest.raises(NotFoundError):
+                await unknown("another", last)
+        with pytest.raises(InvalidRequestError, match=r"has ended \(completed\)"):
+            await conversations.cancel("t", last)
+        conversations.begin("t", running, running)  # type: ignore[arg-type]
+        assert await conversations.cancel("t", "resp_live") == {"status": "cancelled"}
+        assert [type(error) for error in running.failed] == [CancelledError]
+        assert conversations.current("t", "resp_live") == {"status": "in_progress"}
+        assert conversations.current("another", "resp_live") is None
+        conversations.end("t", running)  # type: ignore[arg-type]
+        with pytest.raises(NotFoundError):
+            await conversations.cancel("t", "resp_live")
+        await conversations.delete("t", last)
+        with pytest.raises(NotFoundError):
+            await conversations.get("t", last)
+
+    run(work())

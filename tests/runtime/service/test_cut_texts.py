@@ -35,6 +35,14 @@ def test_how_many_tokens_a_text_may_have() -> None:
             most(cut)
 
 
+def test_whole_texts_have_a_bound() -> None:
+    ids = array("i", [1]) * LONGEST
+    assert encoding(None)._whole(ids) == ids
+    with pytest.raises(InvalidRequestError) as caught:
+        encoding(None)._whole(ids + array("i", [1]))
+    assert caught.value.param == "documents"
+
+
 def test_the_end_of_the_text_is_cut_and_what_the_model_adds_is_kept() -> None:
     ids = array("i", [101, 7, 8, 9, 102])
     cuts = {n: cut_text(ids, [7, 8, 9], n).tolist() for n in (5, 4, 2, 1)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.api.errors import BusyError
+from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import Request
@@ -44,6 +44,10 @@ class Recording(EngineClient):
 class Ends(NullObserver):
     def __init__(self) -> None:
         self.found: list[FinishedRequest] = []
+        self.firsts: list[tuple[str, float]] = []
+
+    def first_token(self, tenant: str, seconds: float, /) -> None:
+        self.firsts.append((tenant, seconds))
 
     def done(self, done: FinishedRequest, /) -> None:
         self.found.append(done)
@@ -124,3 +128,31 @@ def test_the_time_per_token() -> None:
     assert replace(end, completion_tokens=2).per_token == 8.0
     assert replace(end, completion_tokens=1).per_token is None
     assert replace(end, to_first=None).per_token is None
+
+
+def test_the_time_to_the_first_token_is_that_since_the_queue() -> None:
+    def work(client: Recording) -> None:
+        client.observer = ends = Ends()
+        client.submit(requests("a", "1"), None)
+        for _ in range(2):
+            client._deliver([TextDelta("1", "a", (3,))])
+        ((tenant, seconds),) = ends.firsts
+        assert tenant == "a" and 0 <= seconds < 60
+
+    in_loop(work)
+
+
+def test_a_closed_job_has_no_timer_and_a_late_one_fails() -> None:
+    async def run() -> None:
+        client = Recording(9)
+        job = client.submit(requests("a", "1"), 0.01)
+        with pytest.raises(RequestTimeoutError, match="no complete answer"):
+            await job.accepted()
+        job.close()
+        other = client.submit(requests("a", "2"), 3600)
+        timer = other._timer
+        assert timer is not None and not timer.cancelled()
+        other.close()
+        assert timer.cancelled()
+
+    asyncio.run(run())

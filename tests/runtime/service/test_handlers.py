@@ -11,6 +11,28 @@ import pytest
 from mlcc.service.http.router import MODULES, handler, service_handler
 from mlcc.service.http.routes import ROUTES
 
+ADDRESSES = """
+GET / /health /ready /props /slots /v1/models /v1/models/{name} /api/ps /api/tags /api/version
+GET /v1/responses/{name} /v1/responses/{name}/input_items
+DELETE /api/delete /v1/responses/{name}
+POST /v1/chat/completions /v1/completions /v1/embeddings /v1/score /v1/rerank /v2/rerank
+POST /score /rerank /v1/responses /v1/responses/input_tokens /v1/responses/{name}/cancel
+POST /v1/messages /v1/messages/count_tokens /v1/load_lora_adapter /v1/unload_lora_adapter
+POST /api/chat /api/generate /api/embed /api/embeddings /api/show /api/pull /api/push /api/copy
+POST /api/create /completion /completions /embedding /infill /tokenize /detokenize /apply-template
+POST /models/load /models/unload
+"""
+"""What clients know: each is a promise."""
+
+
+def test_no_address_has_changed() -> None:
+    promised = {
+        (method, path)
+        for method, *paths in map(str.split, ADDRESSES.strip().splitlines())
+        for path in paths
+    }
+    assert {(route.method, route.path) for route in ROUTES} == promised
+
 
 def test_each_address_is_answered_once() -> None:
     named = [route for routes in MODULES.values() for route in routes]

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -159,6 +160,10 @@ def test_a_process_that_parses_has_bounded_memory_and_leaves_ctrl_c_to_the_serve
     pool = reader._opened()
     most, _ = pool.submit(resource.getrlimit, resource.RLIMIT_AS).result()
     assert MEMORY_BYTES < most < 4 * MEMORY_BYTES
+    statm = pool.submit(Path("/proc/self/statm").read_text, "ascii").result()
+    virtual, resident, *_ = (int(pages) * resource.getpagesize() for pages in statm.split())
+    beyond = most - MEMORY_BYTES
+    assert abs(beyond - virtual) < abs(beyond - resident), "addresses are what the system bounds"
     assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
 
 

@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 
 from mlcc.commands.serve.models import on_devices
-from mlcc.errors import CapacityError, DeviceError, UnsupportedError
-from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
-from mlcc.server.models.sources import MEMORY, Needs, Source
+from mlcc.errors import CapacityError, DeviceError, InvalidRequestError, UnsupportedError
+from mlcc.server.models.memory_budget import (
+    SHARE,
+    Allocation,
+    Evict,
+    Grant,
+    Wait,
+    budgets,
+    decide,
+)
+from mlcc.server.models.sources import MEMORY, Needs, Source, _clip_context, with_names
 
 LEAST = 20
 """The memory that the model needs: weights, and pages for a short request."""
@@ -72,3 +80,44 @@ def test_models_whose_device_is_not_here_are_left_out(capsys: pytest.CaptureFixt
     ]
     with pytest.raises(UnsupportedError, match="none of these models can be loaded here"):
         on_devices(gpus, None)
+
+
+def test_shares_of_memory_that_a_device_does_not_tell() -> None:
+    untold = replace(model(50, 90), device="gpu:0", room=no_memory)
+    told = replace(model(50, 90), device=MEMORY, room=lambda: 1000)
+    assert budgets([told, untold], None) == {MEMORY: int(1000 * SHARE), "gpu:0": None}
+    with pytest.raises(CapacityError, match="which the device of 'new' does not tell"):
+        budgets([told, untold], 0.5)
+    assert budgets([told, told], 0.25) == {MEMORY: 250}
+
+
+def no_memory() -> int | None:
+    return None
+
+
+def streams(room: int) -> None:
+    if room < 10:
+        raise CapacityError(f"{room} are too few even for streams")
+
+
+def test_experts_are_read_from_the_file_where_they_do_not_fit() -> None:
+    """Waiting for more memory would not help: all of it is too little."""
+    source = replace(model(50, 90), streams=streams)
+    assert decide(19, 1, source, []) == Grant(19)
+    assert decide(19, 1, source, [held("a", 12, 1, False)]) == Wait(("a",))
+    assert decide(25, 1, source, [held("a", 10, 1, False)]) == Wait(("a",)), "it would fit alone"
+    with pytest.raises(CapacityError, match="9 are too few even for streams"):
+        decide(9, 1, source, [])
+
+
+def test_one_model_takes_an_alias_without_its_name() -> None:
+    one = {"/m/new": model(1, 1)}
+    assert with_names(one, [("a", None)])[0].names == ("new", "a")
+    two = {**one, "/m/other": replace(model(1, 1), name="other")}
+    with pytest.raises(InvalidRequestError, match="type --alias a=MODEL"):
+        with_names(two, [("a", None)])
+    assert [each.names for each in with_names(two, [("a", "other")])] == [("new",), ("other", "a")]
+
+
+def test_a_context_for_several_models_is_clipped_to_each() -> None:
+    assert [_clip_context(context, 64) for context in (None, 32, 64, 65)] == [None, 32, 64, 64]
