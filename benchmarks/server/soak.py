@@ -1,17 +1,18 @@
 """A soak test: thousands of mixed requests to one server; does anything grow, stall or get lost?
 
     python -m benchmarks.server.soak ARTIFACT [--requests 20000] [--clients 24] [--kv-pages 160]
-        [--kills 20] [--tls]
+        [--kills 20] [--tls] [--watch]
 
 Requests of all protocols (`soak_requests.py`), random from one seed: short and long prompts, half
 of them with a shared prefix; greedy and sampled; several answers to one prompt; grammars; slow
 readers; clients that disconnect; invalid and huge bodies. The pool is so small that sequences are
 preempted and recomputed. `--kills` ends the engine, or a process that reads prompts or bodies, by
 SIGKILL that often. A separate connection asks `/ready` every 10 ms; its times show stalls of the
-event loop. Prints samples (memory, threads and open files of the server's processes, pages in use)
-and one JSON line. Exits with 1 if an answer was lost or differs from that of a quiet server, if a
-page or thread is still held when all is idle, or if memory in the last quarter of the requests is
-more than 5 % above the most of the first half. Linux only. Not a benchmark of speed: `serve.py` is.
+event loop, and `--watch` tells those apart that the machine caused (`loop_watch.py`). Prints
+samples (memory, threads and open files of the server's processes, pages in use) and one JSON line.
+Exits with 1 if an answer was lost or differs from that of a quiet server, if a page or thread is
+still held when all is idle, or if memory in the last quarter of the requests is more than 5 % above
+the most of the first half. Linux only. Not a benchmark of speed: `serve.py` is.
 """
 
 from __future__ import annotations
@@ -287,13 +288,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--watch", action="store_true", help="measure the server's event loop")
     given = parser.parse_args()
     vocab = json.loads((given.artifact / "mlcc.json").read_text())["model"]["vocab_size"]
     processes: list[subprocess.Popen[bytes]] = []
-    serve = [sys.executable, "-m", "mlcc", "serve", str(given.artifact), "--max-queue", "10000"]
-    serve += ["--kv-pages", str(given.kv_pages)]
     with tempfile.TemporaryDirectory() as folder:
-        context = None
+        context, watched = None, Path(folder) / "loop.json"
+        program = ["benchmarks.server.loop_watch", str(watched)] if given.watch else ["mlcc"]
+        serve = [sys.executable, "-m", *program, "serve", str(given.artifact)]
+        serve += ["--max-queue", "10000", "--kv-pages", str(given.kv_pages)]
         if given.tls:
             path, context = certificate(Path(folder))
             serve += ["--ssl-certfile", str(path)]
@@ -306,6 +309,8 @@ def main() -> None:
             start = time.monotonic()
             asyncio.run(soak.run())
             found = report(soak, time.monotonic() - start)
+        if given.watch:
+            found["loop"] = json.loads(watched.read_text())
     print(json.dumps(found))
     sys.exit(1 if found["faults"] else 0)
 

@@ -107,6 +107,22 @@ def fixed_calls(model: str) -> list[Call]:
     ]
 
 
+def large_calls() -> list[Call]:
+    """Large bodies that are answered: within the prompt processes' 30 s on a busy machine too."""
+    text, ids = "word, hello 123 " * 60_000, [7, 8, 9] * 300_000
+    bodies: list[tuple[str, str, Fields, str]] = [
+        ("text", "/tokenize", {"content": text}, "tokens"),
+        ("pieces", "/tokenize", {"content": text, "with_pieces": True}, "piece"),
+        ("ids", "/detokenize", {"tokens": ids}, "content"),
+        ("conversation", "/apply-template", {"messages": chat("a") * 20_000}, "prompt"),
+        ("message", "/apply-template", {"messages": chat(text * 4)}, "prompt"),
+        ("answers", "/v1/completions",
+         {"prompt": "a", "n": 64, "max_tokens": 60, "logprobs": 5, "ignore_eos": True},
+         "finish_reason"),
+    ]  # fmt: skip
+    return [Call(f"large: {name}", path, encoded(body), (end,)) for name, path, body, end in bodies]
+
+
 def hostile_calls() -> list[Call]:
     """Bodies that must be refused, whatever they cost."""
     many = chat("a") * 20_000
@@ -141,7 +157,7 @@ class Requests:
         self.fixed, hostile = fixed_calls(model), hostile_calls()
         self.fixed += image_calls() if sees else []
         self._small = [call for call in hostile if len(call.body) < 1000]
-        self._large = [call for call in hostile if len(call.body) >= 1000]
+        self._large = [call for call in hostile if len(call.body) >= 1000] + large_calls()
 
     def draw(self) -> Call:
         """The next call."""

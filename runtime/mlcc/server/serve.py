@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,7 @@ from starlette.routing import BaseRoute
 
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import MlccError
+from mlcc.model.model import ModelText
 from mlcc.server.app import create_app
 from mlcc.server.asgi import Settings
 from mlcc.server.http.connection import (
@@ -76,7 +78,8 @@ def serve(
         stack.enter_context(_unwind_on_sigterm())
         store = _response_store(settings, stack)
         text, prompts = open_text(), stack.enter_context(closing(PromptPool(open_text)))
-        engine = stack.enter_context(closing(begin(open_model, settings)))
+        with whole_tokenizer(text):
+            engine = stack.enter_context(closing(begin(open_model, settings)))
         for line in engine.notes:
             note(line)
         url = _url(http, listener, settings.root_path)
@@ -85,6 +88,15 @@ def serve(
         app = create_app(backend, settings, ready, http.routes, drain_state)
         drain = partial(drain_state.drain, settings.drain_s)
         _Server(_config(app, http), engine.stop_soon, drain).run(sockets=[listener])
+
+
+@contextmanager
+def whole_tokenizer(text: ModelText) -> Iterator[None]:
+    """Read all of a large tokenizer.json while the block loads the engine. The library does that in
+    one call, a second for 262,144 tokens, in which the event loop would stand still later."""
+    with ThreadPoolExecutor(1, "mlcc-tokenizer") as reading:
+        reading.submit(lambda: text.tokenizer.longest)  # an error of it is the prompt processes'
+        yield
 
 
 def serve_models(

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mlcc.artifact.checks.consistency import check_relative
-from mlcc.artifact.kv_format import kv_identity
+from mlcc.artifact.kv_format import check_kv, kv_identity
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.manifest import _seal as seal
-from mlcc.artifact.schema import EmbeddingsInfo, FileEntry, VisionInfo, WeightsInfo, WeightSpec
-from mlcc.errors import ArtifactError
+from mlcc.artifact.schema import (
+    EmbeddingsInfo,
+    FileEntry,
+    TensorSpec,
+    VisionInfo,
+    WeightsInfo,
+    WeightSpec,
+)
+from mlcc.errors import ArtifactError, UnsupportedError
 from tests.runtime.artifact.small_artifact import manifest
 
 HASH = "0" * 64
@@ -180,6 +188,7 @@ def test_pages_of_another_form_are_not_the_same_pages() -> None:
     assert Manifest.from_bytes(other.to_bytes()) == other
     assert kv_identity(other).layout != kv_identity(SMALL).layout
     assert kv_identity(other).model == kv_identity(SMALL).model
+    assert re.fullmatch("[0-9a-f]{32}", kv_identity(SMALL).layout)
     refused(replace(SMALL, caches=(replace(cache, form="spiral"),)).to_bytes(), "form 'spiral'")
 
 
@@ -234,3 +243,30 @@ def test_rows_of_images_that_make_no_sense_are_refused(
 def test_pictures_that_make_no_sense_are_refused(changed: dict[str, Any], message: str) -> None:
     assert SEEING.vision is not None
     refused(replace(SEEING, vision=replace(SEEING.vision, **changed)).to_bytes(), message)
+
+
+def test_the_dtype_of_pages_that_is_wanted() -> None:
+    """Another one is refused with what the library has."""
+    check_kv(SMALL, None)
+    check_kv(SMALL, "f16")
+    with pytest.raises(UnsupportedError, match=r"use one of .*f16"):
+        check_kv(SMALL, "f17")
+    with pytest.raises(UnsupportedError, match="was compiled for f16; compile the model again"):
+        check_kv(SMALL, "int8")
+    (cache,) = SMALL.caches
+    scale = TensorSpec(name="kv_scale.0", dtype="float16", shape=("num_pages", 2, 1, 16))
+    quantized = replace(SMALL, caches=(replace(cache, tensors=(*cache.tensors, scale)),))
+    check_kv(quantized, "int8")
+    with pytest.raises(UnsupportedError, match="was compiled for int8"):
+        check_kv(quantized, "f16")
+    with pytest.raises(UnsupportedError, match="was compiled for no pages"):
+        check_kv(replace(SMALL, caches=()), "f16")
+    with pytest.raises(UnsupportedError, match="was compiled for f16 and int8"):
+        check_kv(replace(SMALL, caches=(cache, *quantized.caches)), "f16")
+
+
+def test_the_same_model_has_the_same_identity_whatever_the_order_of_its_config() -> None:
+    config = dict(reversed(SMALL.model.config.items()))
+    other = replace(SMALL, model=replace(SMALL.model, config=config))
+    assert [*other.model.config] != [*SMALL.model.config]
+    assert kv_identity(other) == kv_identity(SMALL)

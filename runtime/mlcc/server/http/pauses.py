@@ -7,7 +7,6 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Sequence
 from itertools import repeat
 
 SWITCH_S = 0.0005
@@ -16,10 +15,10 @@ lock back at each read and write, so beside a thread that checks a large body it
 each of them. Python's default is ten times as much."""
 CHECK_S = 0.5
 """Seconds between two looks whether a collection is due."""
-FEW_OBJECTS, FEW_BYTES = 100_000, 4 << 20
+FEW_OBJECTS, FEW_BYTES = 50_000, 4 << 20
 """Objects, and bytes of their own (eight for each item of a list), that a collection visits in
-about 15 ms."""
-LONGEST_S = 30.0
+about 10 ms."""
+LONGEST_S = 60.0
 """Seconds after which a collection that is due runs, however many objects there are."""
 
 
@@ -48,14 +47,18 @@ class Collections:
         self._look()
 
     def _look(self) -> None:
-        now = time.monotonic()
-        if gc.get_count()[0] < self._due:  # Python would begin none either
+        now, made = time.monotonic(), gc.get_count()[0]
+        if made < self._due:  # Python would begin none either
             self._last = now
-        elif _are_few(gc.get_objects()) or now - self._last >= LONGEST_S:
+        elif _are_few(made) or now - self._last >= LONGEST_S:
             gc.collect()
             self._last = now
         self._loop.call_later(CHECK_S, self._look)
 
 
-def _are_few(objects: Sequence[object]) -> bool:
+def _are_few(made: int) -> bool:
+    """made: objects since the last collection that are still there."""
+    if made > FEW_OBJECTS:
+        return False  # without a list of them all
+    objects = gc.get_objects()
     return len(objects) <= FEW_OBJECTS and sum(map(sys.getsizeof, objects, repeat(0))) <= FEW_BYTES

@@ -44,9 +44,12 @@ class BodyReader:
                 self._discard(pool)
                 continue
             reply = await asyncio.to_thread(chunked_pickle.loads, data)
-            if isinstance(reply, MlccError):
+            if not isinstance(reply, MlccError):
+                return reply
+            try:
                 raise reply
-            return reply
+            finally:
+                del reply  # else the error, this frame and the body wait for a collection
         raise _too_large()
 
     def close(self) -> None:

@@ -4,11 +4,13 @@ thread does for a body is bounded in bytes, whatever the address."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import resource
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -334,3 +336,21 @@ def test_the_schemas_of_a_large_body_are_not_reduced_in_the_loop(
 
     asyncio.run(work())
     assert len(in_loop) > LEVELS + 1 and {*in_loop} == {not large}
+
+
+def test_a_refused_body_is_freed_without_a_collection(reader: BodyReader) -> None:
+    """In a server those wait, and a body may have megabytes."""
+
+    async def refused() -> weakref.ref[Any]:
+        try:
+            await reader.parse(b"[" * 200)
+        except InvalidRequestError as error:
+            return weakref.ref(error)
+        raise AssertionError
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(refused())() is None
+    finally:
+        gc.enable()
