@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import shutil
 import subprocess
@@ -72,9 +73,9 @@ def maven() -> bool:
 
 
 def swift() -> bool:
-    """Whether Swift is installed, or a root with it was made."""
+    """Whether Swift is installed, or a root with it was made, which needs chroot."""
     made = subprocess.run((str(SWIFT_ROOT), "is-made"), check=False).returncode == 0
-    return made or tools("swift", "swiftc")()
+    return (made and os.geteuid() == 0) or tools("swift", "swiftc")()
 
 
 CROSS = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"

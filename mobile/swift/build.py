@@ -100,8 +100,9 @@ def main(words: Sequence[str]) -> int:
     words, more, folders = with_model(words)
     make_root()
     build_library()
-    existing = [Path(word).resolve() for word in words[1:] if Path(word).is_dir()]
-    return call(package(*words, folders=(*folders, *existing)), environment(**more))
+    given = {word: Path(word).resolve() for word in words[1:] if Path(word).is_dir()}
+    words = [str(given.get(word, word)) for word in words]
+    return call(package(*words, folders=(*folders, *given.values())), environment(**more))
 
 
 def with_model(words: Sequence[str]) -> tuple[list[str], dict[str, str], list[Path]]:

@@ -73,6 +73,8 @@ TYPE_NAMES = {
 """Names of types by field, where Swift reserves the usual one or a union has it."""
 UNION_NAMES = {"content": "ContentPart", "image_url": "ImageReference", "documents": "Document"}
 """Names of unions by field, where the usual one is another type's."""
+MEMBER_UNIONS = {"list[float] | str": "EmbeddingVector"}
+"""Names of unions of answers."""
 TEXT_CONTENT = "TextContent"
 """A text or its parts, without images."""
 COMMENT_WIDTH = 96
@@ -92,6 +94,7 @@ CASES = {
     "[TextPart]": ("parts", "A text in parts."),
     "[ContentPart]": ("parts", "A text in parts, and images."),
     "[JSONValue]": ("items", "Items of a conversation: messages, calls, their outputs."),
+    "[Double]": ("numbers", "Numbers."),
     "[Int]": ("tokens", "Ids of tokens."),
     "[[Int]]": ("tokenLists", "Several lists of ids of tokens."),
     "TextPart": ("text", "A text."),
@@ -113,6 +116,7 @@ def render() -> str:
     blocks += [request(table, about) for table, about in tables]
     for shapes in (list(answers()), list(answers(responses))):
         public = [one for one in shapes if one.name[0] != "_" and one.name not in LATER]
+        blocks += unions_of_members(public)
         blocks += [answer(shape, shapes) for shape in public]
     return HEADER + "\n".join(blocks)
 
@@ -191,7 +195,7 @@ def union(name: str, about: str, types: list[str]) -> str:
         f"    public init(stringLiteral value: String) {{ self = .text(value) }}\n}}\n"
     )
     return (
-        f"{comment(about)}public enum {name}: Codable, Hashable, Sendable {{\n{rows}\n"
+        f"{comment(about)}public enum {name}: Codable, Equatable, Sendable {{\n{rows}\n"
         f"    /// Reads the first type that fits.\n"
         f"    public init(from decoder: any Decoder) throws {{\n"
         f"        let box = try decoder.singleValueContainer()\n{reads}"
@@ -240,7 +244,7 @@ def structure(name: str, about: str, rows: list[tuple[str, str, str, str]]) -> s
         for n, _, _, _ in rows
     )
     return (
-        f"{comment(about)}public struct {name}: Codable, Hashable, Sendable {{\n{fields}\n"
+        f"{comment(about)}public struct {name}: Codable, Equatable, Sendable {{\n{fields}\n"
         f"    /// With its fields; those that are nil are left out of the JSON.\n"
         f"    public init(\n{parameters}\n    ) {{\n{sets}    }}\n\n"
         f"    enum CodingKeys: String, CodingKey {{\n{keys}    }}\n}}\n"
@@ -297,11 +301,21 @@ def answer(shape: Answer | Alias, shapes: list[Answer | Alias]) -> str:
     varying = [*members(shape), *shared]
     for item in varying or shape.members:  # a shape of constants alone keeps them
         node, absent = item.type, item.optional
-        if isinstance(node, ast.BinOp):  # with None
+        if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":
             node, absent = node.left, True
         type_ = optional(annotation(node), absent)
         rows.append((item.name, type_, "nil" * absent, item.about))
     return structure(shape.name, shape.about, rows)
+
+
+def unions_of_members(shapes: list[Answer | Alias]) -> Iterator[str]:
+    """The unions of types, other than with None, that members of answers have."""
+    for shape in shapes:
+        for item in shape.members if isinstance(shape, Answer) else ():
+            if ast.unparse(item.type) in MEMBER_UNIONS:
+                assert isinstance(item.type, ast.BinOp)
+                parts = [annotation(part) for part in (item.type.left, item.type.right)]
+                yield union(annotation(item.type), item.about, parts)
 
 
 def parts_of(shape: Answer | Alias) -> list[str]:
@@ -335,7 +349,7 @@ def tagged_union(name: str, parts: list[str], shapes: list[Answer | Alias]) -> s
     )
     return (
         f"/// One of several types, by its field `type`.\n"
-        f"public enum {name}: Codable, Hashable, Sendable {{\n{cases}"
+        f"public enum {name}: Codable, Equatable, Sendable {{\n{cases}"
         f"    /// A type that this version does not know.\n    case other(JSONValue)\n\n"
         f"    private enum Tag: String, CodingKey {{ case type }}\n\n"
         f"    /// Reads the type that `type` names.\n"
@@ -353,8 +367,9 @@ def tagged_union(name: str, parts: list[str], shapes: list[Answer | Alias]) -> s
 
 def annotation(node: ast.expr) -> str:
     """A Python type as Swift's."""
-    if isinstance(node, ast.BinOp):  # with None
-        return annotation(node.left) + "?"
+    if isinstance(node, ast.BinOp):
+        of_none = ast.unparse(node.right) == "None"
+        return annotation(node.left) + "?" if of_none else MEMBER_UNIONS[ast.unparse(node)]
     if isinstance(node, ast.Subscript):
         if ast.unparse(node.value) == "Literal":
             return "String"

@@ -1,5 +1,5 @@
-"""Vectors of encoders, on every host of the engine: `mlcc serve`, a C program, a tab in Node and in
-Chromium. The numbers are those of `transformers`."""
+"""Vectors of encoders, on every host of the engine: `mlcc serve`, programs in C and Swift, a tab in
+Node and in Chromium. The numbers are those of `transformers`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.e2e.conformance.helpers.encoders import TOPICS, make
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import FOLDER, layout, load, read
 from tests.helpers.mobile.c_bridge import bridge as c_bridge
+from tests.helpers.mobile.swift_package import Package
 from tests.helpers.web_package import bridge as web_bridge
 
 ENCODERS = FOLDER / "encoders"
@@ -99,6 +100,13 @@ def program(topic: str, compiled: Compiled, c_library: Any) -> Iterator[Runner]:
 
 
 @pytest.fixture(scope="module")
+def in_swift(topic: str, compiled: Compiled, swift_package: Package) -> Iterator[Runner]:
+    model = compiled(topic, "cpu")
+    with c_bridge(swift_package.program("mlcc-relay", folders=[model]), model) as url:
+        yield from asked(url, topic)
+
+
+@pytest.fixture(scope="module")
 def in_node(topic: str, compiled: Compiled) -> Iterator[Runner]:
     with web_bridge("node", compiled(topic, "webgpu")) as url:
         yield from asked(url, topic)
@@ -143,6 +151,12 @@ def test_server(server: Runner, topic: str) -> None:
 @over("embeddings")
 def test_c_library(program: Runner, topic: str) -> None:
     check(program, topic)
+
+
+@pytest.mark.needs("swift")
+@over()
+def test_through_swift(in_swift: Runner, topic: str) -> None:
+    check(in_swift, topic)
 
 
 @over(*TOPICS, target="webgpu")

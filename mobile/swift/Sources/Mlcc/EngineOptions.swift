@@ -4,8 +4,8 @@ import Foundation
 public struct NativeFiles: Sendable {
     /// The zip with mlcc's Python modules; nil: `mlcc.zip` beside the library.
     public var zip: String?
-    /// The folder with `lib/pythonX.Y`; nil: found from the path of libpython. "": none, `pythonPath`
-    /// has all.
+    /// The folder with `lib/pythonX.Y`; nil: found from the path of libpython. "": none,
+    /// `pythonPath` has all.
     public var pythonHome: String?
     /// Additional entries of Python's module path, such as the folder with Hugging Face's
     /// `tokenizers`. By default those of the variable `MLCC_PYTHON_PATH`, separated by colons.
@@ -46,8 +46,9 @@ public struct EngineOptions: Sendable {
     public var parseSpecial = false
     /// Reuse the KV cache of earlier prompts with the same prefix.
     public var prefixCache = true
-    /// Speculative decoding, with equal answers. `lookup` or `lookup:12`: up to so many draft tokens
-    /// (8) from matching earlier text; `draft`: draft tokens from the model of `draft`; nil: off.
+    /// Speculative decoding, with equal answers. `lookup` or `lookup:12`: up to so many draft
+    /// tokens (8) from matching earlier text; `draft`: draft tokens from the model of `draft`; nil:
+    /// off.
     public var speculate: String?
     /// The folder of a smaller compiled model with the same tokenizer.
     public var draft: URL?

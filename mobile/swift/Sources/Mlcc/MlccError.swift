@@ -5,10 +5,11 @@ import Foundation
 ///
 /// A cancelled task gets Swift's `CancellationError` instead.
 public enum MlccError: Error, Sendable, Equatable {
-    /// A request was refused, or its answer broke off. `status` is HTTP's: 400 for a request that can
-    /// never be honoured, 503 for one that may be later, 500 for a failure on the way.
+    /// A request was refused, or its answer broke off. `status` is HTTP's: 400 for a request that
+    /// can never be honoured, 503 for one that may be later, 500 for a failure on the way.
     case api(status: Int, error: ErrorObject)
-    /// A compiled model that is damaged, incomplete, unsafe, or made for another machine or version.
+    /// A compiled model that is damaged, incomplete, unsafe, or made for another machine or
+    /// version.
     case artifact(message: String, code: String)
     /// Not enough memory or disk space, or an answer that was not read for too long.
     case capacity(message: String, code: String)
@@ -32,8 +33,8 @@ public enum MlccError: Error, Sendable, Equatable {
         switch self {
         case .api(_, let error): error.message
         case .artifact(let message, _), .capacity(let message, _), .device(let message, _),
-            .download(let message, _), .connection(let message, _), .unsupported(let message, _), .closed(let message, _),
-            .setup(let message, _), .bug(let message, _):
+            .download(let message, _), .connection(let message, _),
+            .unsupported(let message, _), .closed(let message, _), .setup(let message, _), .bug(let message, _):
             message
         }
     }
@@ -43,8 +44,8 @@ public enum MlccError: Error, Sendable, Equatable {
         switch self {
         case .api(_, let error): error.code
         case .artifact(_, let code), .capacity(_, let code), .device(_, let code),
-            .download(_, let code), .connection(_, let code), .unsupported(_, let code), .closed(_, let code),
-            .setup(_, let code), .bug(_, let code):
+            .download(_, let code), .connection(_, let code),
+            .unsupported(_, let code), .closed(_, let code), .setup(_, let code), .bug(_, let code):
             code
         }
     }

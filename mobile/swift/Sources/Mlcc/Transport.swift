@@ -5,8 +5,8 @@ import Foundation
 /// A request and its answer are those of OpenAI's HTTP API. The endpoints (`chat`, `completions`,
 /// `embeddings`, `responses`, `models`) are the same for every transport.
 public protocol Transport: Sendable {
-    /// Sends a request and waits for the head of its answer, of any status. The body arrives as it is
-    /// made. Cancelling the task cancels the request.
+    /// Sends a request and waits for the head of its answer, of any status. The body arrives as it
+    /// is made. Cancelling the task cancels the request.
     func send(_ request: APIRequest) async throws -> APIResponse
 }
 
@@ -106,7 +106,8 @@ extension Transport {
     /// The models that the transport reaches.
     public var models: Models { Models(transport: self) }
 
-    /// The JSON of a whole answer. Throws ``MlccError/api(status:error:)`` if the status is not 200.
+    /// The JSON of a whole answer. Throws ``MlccError/api(status:error:)`` if the status is not
+    /// 200.
     func json<Answer: Decodable>(
         _ method: String, _ path: String, body: Data = Data(), as type: Answer.Type
     ) async throws -> Answer {

@@ -1,7 +1,8 @@
 import Foundation
 import Mlcc
 
-// mlcc-chat MODEL [QUESTION]: answers QUESTION, or each line of the standard input, as a conversation.
+// mlcc-chat MODEL [QUESTION]: answers QUESTION, or each line of the standard input, as a
+// conversation.
 
 func write(_ text: String) { FileHandle.standardOutput.write(Data(text.utf8)) }
 

@@ -1,9 +1,11 @@
 import Foundation
 import Mlcc
 
-// mlcc-measure speed MODEL: serves benchmarks/peers/bindings.py. Each line of standard input is `whole`
+// mlcc-measure speed MODEL: serves benchmarks/peers/bindings.py. Each line of standard input is
+// `whole`
 //     or `stream` and a number of tokens; the reply has the seconds and the tokens.
-// mlcc-measure cycles MODEL COUNT: loads, answers and closes COUNT times; prints resident bytes after
+// mlcc-measure cycles MODEL COUNT: loads, answers and closes COUNT times; prints resident bytes
+// after
 //     each tenth.
 
 func request(tokens: Int) -> ChatCompletionRequest {

@@ -3,7 +3,8 @@ import XCTest
 
 @testable import Mlcc
 
-/// The same calls to a server. Runs if MLCC_SERVER is the address of `mlcc serve` with the demo model.
+/// The same calls to a server. Runs if MLCC_SERVER is the address of `mlcc serve` with the demo
+/// model.
 final class RemoteTests: XCTestCase {
     private func server() throws -> RemoteServer {
         guard let address = ProcessInfo.processInfo.environment["MLCC_SERVER"] else {

@@ -19,7 +19,7 @@ public struct Detail: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// An image.
-public enum ImageReference: Codable, Hashable, Sendable {
+public enum ImageReference: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// An image with its detail.
@@ -94,7 +94,7 @@ public struct Role: RawRepresentable, Codable, Hashable, Sendable {
 /// A text, or parts that are joined: texts, and images for a model that sees. May be null in an
 /// assistant's or a tool's message. A model that reads text only leaves images out of a tool's
 /// message, and refuses others.
-public enum ContentPart: Codable, Hashable, Sendable {
+public enum ContentPart: Codable, Equatable, Sendable {
     /// A text.
     case text(TextPart)
     /// An image, for a model that sees.
@@ -135,7 +135,7 @@ public enum ContentPart: Codable, Hashable, Sendable {
 /// A text, or parts that are joined: texts, and images for a model that sees. May be null in an
 /// assistant's or a tool's message. A model that reads text only leaves images out of a tool's
 /// message, and refuses others.
-public enum Content: Codable, Hashable, Sendable {
+public enum Content: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// A text in parts, and images.
@@ -172,7 +172,7 @@ extension Content: ExpressibleByStringLiteral {
 }
 
 /// The text, or texts that are joined.
-public enum TextContent: Codable, Hashable, Sendable {
+public enum TextContent: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// A text in parts.
@@ -225,7 +225,7 @@ public struct ResponseType: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// The answer ends before the first of these in its text; reasoning and calls may hold them.
-public enum Stop: Codable, Hashable, Sendable {
+public enum Stop: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// Several texts.
@@ -278,7 +278,7 @@ public struct ToolChoiceMode: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// auto = the model decides; none; required = at least one call; or a named function.
-public enum ToolChoice: Codable, Hashable, Sendable {
+public enum ToolChoice: Codable, Equatable, Sendable {
     /// Whether a tool is called.
     case mode(ToolChoiceMode)
     /// The tool of this name.
@@ -341,7 +341,7 @@ public struct ReasoningEffort: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// One prompt or several; each gets an answer.
-public enum Prompt: Codable, Hashable, Sendable {
+public enum Prompt: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// Several texts.
@@ -392,7 +392,7 @@ extension Prompt: ExpressibleByStringLiteral {
 }
 
 /// One text or several; each becomes an embedding.
-public enum Input: Codable, Hashable, Sendable {
+public enum Input: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// Several texts.
@@ -457,7 +457,7 @@ public struct EncodingFormat: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// First texts of the pairs.
-public enum Texts: Codable, Hashable, Sendable {
+public enum Texts: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// Several texts.
@@ -494,7 +494,7 @@ extension Texts: ExpressibleByStringLiteral {
 }
 
 /// The documents.
-public enum Document: Codable, Hashable, Sendable {
+public enum Document: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// An object with a text.
@@ -571,7 +571,7 @@ public struct Summary: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// The user's text, or a list of items.
-public enum ResponsesInput: Codable, Hashable, Sendable {
+public enum ResponsesInput: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
     /// Items of a conversation: messages, calls, their outputs.
@@ -634,7 +634,7 @@ public struct Include: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// A part of a message.
-public struct TextPart: Codable, Hashable, Sendable {
+public struct TextPart: Codable, Equatable, Sendable {
     /// `type`.
     public var type: String
     /// `text`.
@@ -656,7 +656,7 @@ public struct TextPart: Codable, Hashable, Sendable {
 }
 
 /// An image, and how closely the model looks at it.
-public struct ImageURL: Codable, Hashable, Sendable {
+public struct ImageURL: Codable, Equatable, Sendable {
     /// The image as a data URL: data:image/png;base64,...
     public var url: String
     /// low = few tokens: without tiles, or of fewer pixels.
@@ -678,7 +678,7 @@ public struct ImageURL: Codable, Hashable, Sendable {
 }
 
 /// A part of a message: an image, for a model that sees.
-public struct ImagePart: Codable, Hashable, Sendable {
+public struct ImagePart: Codable, Equatable, Sendable {
     /// `type`.
     public var type: String
     /// An image.
@@ -700,7 +700,7 @@ public struct ImagePart: Codable, Hashable, Sendable {
 }
 
 /// A part of an assistant's message: words in which it refused.
-public struct RefusalPart: Codable, Hashable, Sendable {
+public struct RefusalPart: Codable, Equatable, Sendable {
     /// `type`.
     public var type: String
     /// `refusal`.
@@ -722,7 +722,7 @@ public struct RefusalPart: Codable, Hashable, Sendable {
 }
 
 /// The function of a call.
-public struct CalledFunction: Codable, Hashable, Sendable {
+public struct CalledFunction: Codable, Equatable, Sendable {
     /// The tool's name.
     public var name: String
     /// As JSON's text.
@@ -744,7 +744,7 @@ public struct CalledFunction: Codable, Hashable, Sendable {
 }
 
 /// A tool call in an assistant's message.
-public struct MessageToolCall: Codable, Hashable, Sendable {
+public struct MessageToolCall: Codable, Equatable, Sendable {
     /// The called function.
     public var function: CalledFunction
     /// The id that the tool's message refers to.
@@ -776,7 +776,7 @@ public struct MessageToolCall: Codable, Hashable, Sendable {
 }
 
 /// A function that the model may call.
-public struct ToolFunction: Codable, Hashable, Sendable {
+public struct ToolFunction: Codable, Equatable, Sendable {
     /// The tool's name.
     public var name: String
     /// The tool's purpose, for the model.
@@ -808,7 +808,7 @@ public struct ToolFunction: Codable, Hashable, Sendable {
 }
 
 /// A tool that the model may call.
-public struct Tool: Codable, Hashable, Sendable {
+public struct Tool: Codable, Equatable, Sendable {
     /// `type`.
     public var type: String
     /// The function.
@@ -830,7 +830,7 @@ public struct Tool: Codable, Hashable, Sendable {
 }
 
 /// A function of `tools`, by its name.
-public struct NamedFunction: Codable, Hashable, Sendable {
+public struct NamedFunction: Codable, Equatable, Sendable {
     /// `name`.
     public var name: String
 
@@ -847,7 +847,7 @@ public struct NamedFunction: Codable, Hashable, Sendable {
 }
 
 /// The tool to call.
-public struct NamedTool: Codable, Hashable, Sendable {
+public struct NamedTool: Codable, Equatable, Sendable {
     /// `type`.
     public var type: String
     /// The function to call.
@@ -869,7 +869,7 @@ public struct NamedTool: Codable, Hashable, Sendable {
 }
 
 /// The allowed ones of `tools`.
-public struct AllowedToolsList: Codable, Hashable, Sendable {
+public struct AllowedToolsList: Codable, Equatable, Sendable {
     /// Whether a tool must be called.
     public var mode: Mode
     /// The allowed tools, from `tools`.
@@ -891,7 +891,7 @@ public struct AllowedToolsList: Codable, Hashable, Sendable {
 }
 
 /// A choice among some of `tools`.
-public struct AllowedTools: Codable, Hashable, Sendable {
+public struct AllowedTools: Codable, Equatable, Sendable {
     /// `type`.
     public var type: String
     /// The tools that may be called.
@@ -913,7 +913,7 @@ public struct AllowedTools: Codable, Hashable, Sendable {
 }
 
 /// Whether and how long the model reasons.
-public struct ThinkingSwitch: Codable, Hashable, Sendable {
+public struct ThinkingSwitch: Codable, Equatable, Sendable {
     /// Whether the model reasons; adaptive = the model decides.
     public var type: String
     /// Another name of `thinking_budget`.
@@ -940,7 +940,7 @@ public struct ThinkingSwitch: Codable, Hashable, Sendable {
 }
 
 /// One message of a conversation. Not built yet, so not here: `audio`.
-public struct Message: Codable, Hashable, Sendable {
+public struct Message: Codable, Equatable, Sendable {
     /// Author; developer is another name of system, function an older one of tool.
     public var role: Role
     /// A text, or parts that are joined: texts, and images for a model that sees. May be null
@@ -1009,7 +1009,7 @@ public struct Message: Codable, Hashable, Sendable {
 }
 
 /// Options of a stream. Not built yet, so not here: `include_obfuscation`.
-public struct StreamOptions: Codable, Hashable, Sendable {
+public struct StreamOptions: Codable, Equatable, Sendable {
     /// End the stream with a chunk of token counts.
     public var includeUsage: Bool?
 
@@ -1026,7 +1026,7 @@ public struct StreamOptions: Codable, Hashable, Sendable {
 }
 
 /// Predicted content of an answer.
-public struct Prediction: Codable, Hashable, Sendable {
+public struct Prediction: Codable, Equatable, Sendable {
     /// Always `content`.
     public var type: String
     /// The text, or texts that are joined.
@@ -1048,7 +1048,7 @@ public struct Prediction: Codable, Hashable, Sendable {
 }
 
 /// A JSON Schema, in OpenAI's form.
-public struct JsonSchemaFormat: Codable, Hashable, Sendable {
+public struct JsonSchemaFormat: Codable, Equatable, Sendable {
     /// The schema of the answer.
     public var schema: JSONValue
     /// Accepted; never affects an answer.
@@ -1080,7 +1080,7 @@ public struct JsonSchemaFormat: Codable, Hashable, Sendable {
 }
 
 /// Format of an answer.
-public struct ResponseFormat: Codable, Hashable, Sendable {
+public struct ResponseFormat: Codable, Equatable, Sendable {
     /// Type of the answer.
     public var type: ResponseType
     /// Only with the type `json_schema`.
@@ -1109,7 +1109,7 @@ public struct ResponseFormat: Codable, Hashable, Sendable {
 /// Constraints on an answer in vLLM's form: one of these. Not built yet, so not here:
 /// `structural_tag`, `whitespace_pattern`, `disable_any_whitespace`,
 /// `disable_additional_properties`.
-public struct StructuredOutputs: Codable, Hashable, Sendable {
+public struct StructuredOutputs: Codable, Equatable, Sendable {
     /// A JSON Schema.
     public var json: JSONValue?
     /// Any JSON object.
@@ -1155,7 +1155,7 @@ public struct StructuredOutputs: Codable, Hashable, Sendable {
 /// `allowed_token_ids`, `truncate_prompt_tokens`, `skip_special_tokens`, `add_special_tokens`,
 /// `chat_template`, `documents`, `verbosity`, `echo`, `prompt_logprobs`, `modalities`, `audio`,
 /// `web_search_options`, `moderation`.
-public struct ChatCompletionRequest: Codable, Hashable, Sendable {
+public struct ChatCompletionRequest: Codable, Equatable, Sendable {
     /// The conversation so far.
     public var messages: [Message]
     /// The model's name; optional if there is only one.
@@ -1544,7 +1544,7 @@ public struct ChatCompletionRequest: Codable, Hashable, Sendable {
 /// The body of POST /v1/completions. Not built yet, so not here: `guided_whitespace_pattern`,
 /// `samplers`, `prompt_logprobs`, `use_beam_search`, `allowed_token_ids`,
 /// `truncate_prompt_tokens`, `skip_special_tokens`, `add_special_tokens`.
-public struct CompletionRequest: Codable, Hashable, Sendable {
+public struct CompletionRequest: Codable, Equatable, Sendable {
     /// One prompt or several; each gets an answer.
     public var prompt: Prompt
     /// The model's name; optional if there is only one.
@@ -1857,7 +1857,7 @@ public struct CompletionRequest: Codable, Hashable, Sendable {
 }
 
 /// The body of POST /v1/embeddings.
-public struct EmbeddingRequest: Codable, Hashable, Sendable {
+public struct EmbeddingRequest: Codable, Equatable, Sendable {
     /// One text or several; each becomes an embedding.
     public var input: Input
     /// Format of the numbers.
@@ -1916,7 +1916,7 @@ public struct EmbeddingRequest: Codable, Hashable, Sendable {
 }
 
 /// The body of POST /v1/score.
-public struct ScoreRequest: Codable, Hashable, Sendable {
+public struct ScoreRequest: Codable, Equatable, Sendable {
     /// First texts of the pairs.
     public var text1: Texts?
     /// Second texts of the pairs.
@@ -1964,7 +1964,7 @@ public struct ScoreRequest: Codable, Hashable, Sendable {
 }
 
 /// A document that is ranked.
-public struct RerankDocument: Codable, Hashable, Sendable {
+public struct RerankDocument: Codable, Equatable, Sendable {
     /// The document's text.
     public var text: String
 
@@ -1981,7 +1981,7 @@ public struct RerankDocument: Codable, Hashable, Sendable {
 }
 
 /// The body of POST /v1/rerank.
-public struct RerankRequest: Codable, Hashable, Sendable {
+public struct RerankRequest: Codable, Equatable, Sendable {
     /// The query that documents are ranked by.
     public var query: String
     /// The documents.
@@ -2039,7 +2039,7 @@ public struct RerankRequest: Codable, Hashable, Sendable {
 }
 
 /// Whether and how much the model reasons.
-public struct ResponsesReasoning: Codable, Hashable, Sendable {
+public struct ResponsesReasoning: Codable, Equatable, Sendable {
     /// Reasoning effort, if the chat template supports it; none = no reasoning.
     public var effort: Effort?
     /// Send reasoning as its summary; it is not summarized.
@@ -2071,7 +2071,7 @@ public struct ResponsesReasoning: Codable, Hashable, Sendable {
 }
 
 /// Format of the answer.
-public struct ResponsesTextConfig: Codable, Hashable, Sendable {
+public struct ResponsesTextConfig: Codable, Equatable, Sendable {
     /// Format of the answer.
     public var format: JSONValue?
 
@@ -2089,7 +2089,7 @@ public struct ResponsesTextConfig: Codable, Hashable, Sendable {
 
 /// The body of POST /v1/responses. Not built yet, so not here: `truncation`, `conversation`,
 /// `context_management`, `prompt`, `samplers`, `background`, `moderation`.
-public struct ResponsesRequest: Codable, Hashable, Sendable {
+public struct ResponsesRequest: Codable, Equatable, Sendable {
     /// Must be the model that is loaded, if it is given.
     public var model: String?
     /// The user's text, or a list of items.
@@ -2392,6 +2392,43 @@ public struct ResponsesRequest: Codable, Hashable, Sendable {
     }
 }
 
+/// Numbers, or base64 of little-endian float32, by `encoding_format`.
+public enum EmbeddingVector: Codable, Equatable, Sendable {
+    /// Numbers.
+    case numbers([Double])
+    /// One text.
+    case text(String)
+
+    /// Reads the first type that fits.
+    public init(from decoder: any Decoder) throws {
+        let box = try decoder.singleValueContainer()
+        if let value = try? box.decode([Double].self) {
+            self = .numbers(value)
+            return
+        }
+        if let value = try? box.decode(String.self) {
+            self = .text(value)
+            return
+        }
+        throw DecodingError.dataCorruptedError(
+            in: box, debugDescription: "no type of EmbeddingVector fits the JSON")
+    }
+
+    /// Writes the value alone, without the case.
+    public func encode(to encoder: any Encoder) throws {
+        var box = encoder.singleValueContainer()
+        switch self {
+        case .numbers(let value): try box.encode(value)
+        case .text(let value): try box.encode(value)
+        }
+    }
+}
+
+extension EmbeddingVector: ExpressibleByStringLiteral {
+    /// A text.
+    public init(stringLiteral value: String) { self = .text(value) }
+}
+
 /// stop = the model ended its answer, or a stop string matched; length = the token limit or the
 /// context was reached; tool_calls = it ended with tool calls.
 public struct FinishReason: RawRepresentable, Codable, Hashable, Sendable {
@@ -2410,7 +2447,7 @@ public struct FinishReason: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// Breakdown of the prompts' tokens.
-public struct PromptTokensDetails: Codable, Hashable, Sendable {
+public struct PromptTokensDetails: Codable, Equatable, Sendable {
     /// Tokens that the prefix cache had.
     public var cachedTokens: Int
     /// Tokens that stand for images, which `prompt_tokens` counts; present if there are any.
@@ -2432,7 +2469,7 @@ public struct PromptTokensDetails: Codable, Hashable, Sendable {
 }
 
 /// Tokens of the reasoning, and draft tokens (`--speculate`, `prediction`); what there was.
-public struct CompletionTokensDetails: Codable, Hashable, Sendable {
+public struct CompletionTokensDetails: Codable, Equatable, Sendable {
     /// Tokens between the marks of the reasoning.
     public var reasoningTokens: Int?
     /// Draft tokens that became a part of the answers.
@@ -2459,7 +2496,7 @@ public struct CompletionTokensDetails: Codable, Hashable, Sendable {
 }
 
 /// Token counts of all answers of a request together.
-public struct Usage: Codable, Hashable, Sendable {
+public struct Usage: Codable, Equatable, Sendable {
     /// `prompt_tokens`.
     public var promptTokens: Int
     /// `completion_tokens`.
@@ -2496,7 +2533,7 @@ public struct Usage: Codable, Hashable, Sendable {
 }
 
 /// Name and arguments of a call.
-public struct FunctionCall: Codable, Hashable, Sendable {
+public struct FunctionCall: Codable, Equatable, Sendable {
     /// `name`.
     public var name: String
     /// JSON text of an object.
@@ -2518,7 +2555,7 @@ public struct FunctionCall: Codable, Hashable, Sendable {
 }
 
 /// A tool call by the model.
-public struct ToolCall: Codable, Hashable, Sendable {
+public struct ToolCall: Codable, Equatable, Sendable {
     /// The id that the tool's message refers to.
     public var id: String
     /// `function`.
@@ -2540,7 +2577,7 @@ public struct ToolCall: Codable, Hashable, Sendable {
 }
 
 /// The answer of a chat.
-public struct AssistantMessage: Codable, Hashable, Sendable {
+public struct AssistantMessage: Codable, Equatable, Sendable {
     /// null beside `tool_calls` if there is no text.
     public var content: String?
     /// The model's reasoning, if it was separated from the answer.
@@ -2568,7 +2605,7 @@ public struct AssistantMessage: Codable, Hashable, Sendable {
 
 /// A token and its log-probability, from the logits after penalties and biases, before
 /// temperature and filters.
-public struct ChatToken: Codable, Hashable, Sendable {
+public struct ChatToken: Codable, Equatable, Sendable {
     /// Its text, with U+FFFD for a part of a character.
     public var token: String
     /// Natural logarithm; -9999 is the minimum.
@@ -2595,7 +2632,7 @@ public struct ChatToken: Codable, Hashable, Sendable {
 }
 
 /// A token of an answer.
-public struct ChatTokenLogprob: Codable, Hashable, Sendable {
+public struct ChatTokenLogprob: Codable, Equatable, Sendable {
     /// The likeliest tokens at its position, likeliest first, without control tokens.
     public var topLogprobs: [ChatToken]
     /// Its text, with U+FFFD for a part of a character.
@@ -2627,7 +2664,7 @@ public struct ChatTokenLogprob: Codable, Hashable, Sendable {
 }
 
 /// Log-probabilities of the tokens of the text beside it, without what stop strings cut off.
-public struct ChatLogprobs: Codable, Hashable, Sendable {
+public struct ChatLogprobs: Codable, Equatable, Sendable {
     /// `content`.
     public var content: [ChatTokenLogprob]
 
@@ -2644,7 +2681,7 @@ public struct ChatLogprobs: Codable, Hashable, Sendable {
 }
 
 /// One answer of a chat completion.
-public struct ChatChoice: Codable, Hashable, Sendable {
+public struct ChatChoice: Codable, Equatable, Sendable {
     /// `index`.
     public var index: Int
     /// `message`.
@@ -2676,7 +2713,7 @@ public struct ChatChoice: Codable, Hashable, Sendable {
 }
 
 /// A whole answer of /v1/chat/completions.
-public struct ChatCompletion: Codable, Hashable, Sendable {
+public struct ChatCompletion: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// Seconds since 1970.
@@ -2718,7 +2755,7 @@ public struct ChatCompletion: Codable, Hashable, Sendable {
 }
 
 /// Parts of a name and of arguments that a chunk adds.
-public struct FunctionDelta: Codable, Hashable, Sendable {
+public struct FunctionDelta: Codable, Equatable, Sendable {
     /// `name`.
     public var name: String?
     /// `arguments`.
@@ -2740,7 +2777,7 @@ public struct FunctionDelta: Codable, Hashable, Sendable {
 }
 
 /// What a chunk adds to a call: first its id and name, then its arguments.
-public struct ToolCallDelta: Codable, Hashable, Sendable {
+public struct ToolCallDelta: Codable, Equatable, Sendable {
     /// Number of the call in the answer.
     public var index: Int
     /// `function`.
@@ -2767,7 +2804,7 @@ public struct ToolCallDelta: Codable, Hashable, Sendable {
 }
 
 /// What a chunk adds to the answer; the first one names the role, the last one is empty.
-public struct ChatDelta: Codable, Hashable, Sendable {
+public struct ChatDelta: Codable, Equatable, Sendable {
     /// `content`.
     public var content: String?
     /// `reasoning_content`.
@@ -2794,7 +2831,7 @@ public struct ChatDelta: Codable, Hashable, Sendable {
 }
 
 /// A piece of one answer of a chat completion.
-public struct ChatChunkChoice: Codable, Hashable, Sendable {
+public struct ChatChunkChoice: Codable, Equatable, Sendable {
     /// `index`.
     public var index: Int
     /// `delta`.
@@ -2826,7 +2863,7 @@ public struct ChatChunkChoice: Codable, Hashable, Sendable {
 }
 
 /// A server-sent event of /v1/chat/completions.
-public struct ChatCompletionChunk: Codable, Hashable, Sendable {
+public struct ChatCompletionChunk: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// `created`.
@@ -2869,7 +2906,7 @@ public struct ChatCompletionChunk: Codable, Hashable, Sendable {
 
 /// Log-probabilities of the tokens of the text beside it, with `echo` those of the prompt
 /// before them; what stop strings cut off is left out.
-public struct CompletionLogprobs: Codable, Hashable, Sendable {
+public struct CompletionLogprobs: Codable, Equatable, Sendable {
     /// Texts of the tokens; a part of a character is written `bytes:\xe2`.
     public var tokens: [String]
     /// Natural logarithms, from the logits after penalties and biases, before temperature and
@@ -2902,7 +2939,7 @@ public struct CompletionLogprobs: Codable, Hashable, Sendable {
 }
 
 /// The answer to one prompt; `index` is the prompt's number.
-public struct CompletionChoice: Codable, Hashable, Sendable {
+public struct CompletionChoice: Codable, Equatable, Sendable {
     /// `index`.
     public var index: Int
     /// `text`.
@@ -2934,7 +2971,7 @@ public struct CompletionChoice: Codable, Hashable, Sendable {
 }
 
 /// A whole answer of /v1/completions, one choice per prompt.
-public struct Completion: Codable, Hashable, Sendable {
+public struct Completion: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// Seconds since 1970.
@@ -2976,7 +3013,7 @@ public struct Completion: Codable, Hashable, Sendable {
 }
 
 /// A piece of the answer to one prompt.
-public struct CompletionChunkChoice: Codable, Hashable, Sendable {
+public struct CompletionChunkChoice: Codable, Equatable, Sendable {
     /// `index`.
     public var index: Int
     /// `text`.
@@ -3008,7 +3045,7 @@ public struct CompletionChunkChoice: Codable, Hashable, Sendable {
 }
 
 /// A server-sent event of /v1/completions; those of several prompts are interleaved.
-public struct CompletionChunk: Codable, Hashable, Sendable {
+public struct CompletionChunk: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// `created`.
@@ -3066,7 +3103,7 @@ public struct ModelState: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// One entry of /v1/models.
-public struct Model: Codable, Hashable, Sendable {
+public struct Model: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// `created`.
@@ -3138,7 +3175,7 @@ public struct Model: Codable, Hashable, Sendable {
 }
 
 /// The answer of /v1/models.
-public struct ModelList: Codable, Hashable, Sendable {
+public struct ModelList: Codable, Equatable, Sendable {
     /// `data`.
     public var data: [Model]
 
@@ -3155,7 +3192,7 @@ public struct ModelList: Codable, Hashable, Sendable {
 }
 
 /// Token counts of all texts of a request together.
-public struct EncoderUsage: Codable, Hashable, Sendable {
+public struct EncoderUsage: Codable, Equatable, Sendable {
     /// `prompt_tokens`.
     public var promptTokens: Int
     /// `total_tokens`.
@@ -3177,16 +3214,16 @@ public struct EncoderUsage: Codable, Hashable, Sendable {
 }
 
 /// The embedding of one text.
-public struct Embedding: Codable, Hashable, Sendable {
+public struct Embedding: Codable, Equatable, Sendable {
     /// `index`.
     public var index: Int
     /// Numbers, or base64 of little-endian float32, by `encoding_format`.
-    public var embedding: [Double]?
+    public var embedding: EmbeddingVector
 
     /// With its fields; those that are nil are left out of the JSON.
     public init(
         index: Int,
-        embedding: [Double]? = nil
+        embedding: EmbeddingVector
     ) {
         self.index = index
         self.embedding = embedding
@@ -3199,7 +3236,7 @@ public struct Embedding: Codable, Hashable, Sendable {
 }
 
 /// The answer of /v1/embeddings, in the order of the texts.
-public struct EmbeddingList: Codable, Hashable, Sendable {
+public struct EmbeddingList: Codable, Equatable, Sendable {
     /// `data`.
     public var data: [Embedding]
     /// `model`.
@@ -3226,7 +3263,7 @@ public struct EmbeddingList: Codable, Hashable, Sendable {
 }
 
 /// The score of one pair of texts.
-public struct Score: Codable, Hashable, Sendable {
+public struct Score: Codable, Equatable, Sendable {
     /// `index`.
     public var index: Int
     /// `score`.
@@ -3248,7 +3285,7 @@ public struct Score: Codable, Hashable, Sendable {
 }
 
 /// The answer of /v1/score.
-public struct ScoreList: Codable, Hashable, Sendable {
+public struct ScoreList: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// `created`.
@@ -3285,7 +3322,7 @@ public struct ScoreList: Codable, Hashable, Sendable {
 }
 
 /// A document, as it was sent.
-public struct RankedText: Codable, Hashable, Sendable {
+public struct RankedText: Codable, Equatable, Sendable {
     /// `text`.
     public var text: String
 
@@ -3302,7 +3339,7 @@ public struct RankedText: Codable, Hashable, Sendable {
 }
 
 /// Rank of one document.
-public struct Ranked: Codable, Hashable, Sendable {
+public struct Ranked: Codable, Equatable, Sendable {
     /// Index among the documents of the request.
     public var index: Int
     /// `relevance_score`.
@@ -3329,7 +3366,7 @@ public struct Ranked: Codable, Hashable, Sendable {
 }
 
 /// The answer of /v1/rerank: the best document first.
-public struct Ranking: Codable, Hashable, Sendable {
+public struct Ranking: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// `model`.
@@ -3361,7 +3398,7 @@ public struct Ranking: Codable, Hashable, Sendable {
 }
 
 /// Message, type, field and code of an error.
-public struct ErrorObject: Codable, Hashable, Sendable {
+public struct ErrorObject: Codable, Equatable, Sendable {
     /// What happened, why, and what to do next.
     public var message: String
     /// invalid_request_error, or server_error.
@@ -3393,7 +3430,7 @@ public struct ErrorObject: Codable, Hashable, Sendable {
 }
 
 /// The body of an error response, and the last event of a stream that failed.
-public struct ErrorBody: Codable, Hashable, Sendable {
+public struct ErrorBody: Codable, Equatable, Sendable {
     /// `error`.
     public var error: ErrorObject
 
@@ -3446,7 +3483,7 @@ public struct ResponsesStatus: RawRepresentable, Codable, Hashable, Sendable {
 }
 
 /// Text of the answer.
-public struct ResponsesOutputText: Codable, Hashable, Sendable {
+public struct ResponsesOutputText: Codable, Equatable, Sendable {
     /// `text`.
     public var text: String
     /// Always empty: there are no citations.
@@ -3473,7 +3510,7 @@ public struct ResponsesOutputText: Codable, Hashable, Sendable {
 }
 
 /// A message of the model.
-public struct ResponsesOutputMessage: Codable, Hashable, Sendable {
+public struct ResponsesOutputMessage: Codable, Equatable, Sendable {
     /// The type in a union.
     public var type: String
     /// `id`.
@@ -3505,7 +3542,7 @@ public struct ResponsesOutputMessage: Codable, Hashable, Sendable {
 }
 
 /// A function call by the model.
-public struct ResponsesOutputCall: Codable, Hashable, Sendable {
+public struct ResponsesOutputCall: Codable, Equatable, Sendable {
     /// The type in a union.
     public var type: String
     /// `id`.
@@ -3552,7 +3589,7 @@ public struct ResponsesOutputCall: Codable, Hashable, Sendable {
 }
 
 /// A call of a custom tool by the model.
-public struct ResponsesOutputCustomCall: Codable, Hashable, Sendable {
+public struct ResponsesOutputCustomCall: Codable, Equatable, Sendable {
     /// The type in a union.
     public var type: String
     /// `id`.
@@ -3599,7 +3636,7 @@ public struct ResponsesOutputCustomCall: Codable, Hashable, Sendable {
 }
 
 /// Reasoning of the model.
-public struct ResponsesReasoningText: Codable, Hashable, Sendable {
+public struct ResponsesReasoningText: Codable, Equatable, Sendable {
     /// `type`.
     public var type: String
     /// `text`.
@@ -3621,7 +3658,7 @@ public struct ResponsesReasoningText: Codable, Hashable, Sendable {
 }
 
 /// The model's reasoning: in `summary` if the request asks for one, else in `content`.
-public struct ResponsesOutputReasoning: Codable, Hashable, Sendable {
+public struct ResponsesOutputReasoning: Codable, Equatable, Sendable {
     /// The type in a union.
     public var type: String
     /// `id`.
@@ -3663,7 +3700,7 @@ public struct ResponsesOutputReasoning: Codable, Hashable, Sendable {
 }
 
 /// One of several types, by its field `type`.
-public enum OutputItem: Codable, Hashable, Sendable {
+public enum OutputItem: Codable, Equatable, Sendable {
     /// A message of the model.
     case message(ResponsesOutputMessage)
     /// A function call by the model.
@@ -3703,7 +3740,7 @@ public enum OutputItem: Codable, Hashable, Sendable {
 }
 
 /// Breakdown of the prompt's tokens.
-public struct ResponsesCachedTokens: Codable, Hashable, Sendable {
+public struct ResponsesCachedTokens: Codable, Equatable, Sendable {
     /// Tokens that the prefix cache had.
     public var cachedTokens: Int
     /// Always 0: the prefix cache needs no request to keep a prompt.
@@ -3725,7 +3762,7 @@ public struct ResponsesCachedTokens: Codable, Hashable, Sendable {
 }
 
 /// Breakdown of the answer's tokens.
-public struct ResponsesReasoningTokens: Codable, Hashable, Sendable {
+public struct ResponsesReasoningTokens: Codable, Equatable, Sendable {
     /// `reasoning_tokens`.
     public var reasoningTokens: Int
 
@@ -3742,7 +3779,7 @@ public struct ResponsesReasoningTokens: Codable, Hashable, Sendable {
 }
 
 /// Token counts of a request.
-public struct ResponsesUsage: Codable, Hashable, Sendable {
+public struct ResponsesUsage: Codable, Equatable, Sendable {
     /// `input_tokens`.
     public var inputTokens: Int
     /// `input_tokens_details`.
@@ -3779,7 +3816,7 @@ public struct ResponsesUsage: Codable, Hashable, Sendable {
 }
 
 /// Why an answer was not completed.
-public struct ResponsesErrorObject: Codable, Hashable, Sendable {
+public struct ResponsesErrorObject: Codable, Equatable, Sendable {
     /// `code`.
     public var code: String
     /// `message`.
@@ -3801,7 +3838,7 @@ public struct ResponsesErrorObject: Codable, Hashable, Sendable {
 }
 
 /// Why an answer was cut short.
-public struct ResponsesIncomplete: Codable, Hashable, Sendable {
+public struct ResponsesIncomplete: Codable, Equatable, Sendable {
     /// `reason`.
     public var reason: String
 
@@ -3818,7 +3855,7 @@ public struct ResponsesIncomplete: Codable, Hashable, Sendable {
 }
 
 /// An answer of /v1/responses. It repeats the fields of its request.
-public struct ResponsesAnswer: Codable, Hashable, Sendable {
+public struct ResponsesAnswer: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
     /// Seconds since 1970.
@@ -3970,7 +4007,7 @@ public struct ResponsesAnswer: Codable, Hashable, Sendable {
 }
 
 /// The input items of a stored answer.
-public struct ResponsesItemList: Codable, Hashable, Sendable {
+public struct ResponsesItemList: Codable, Equatable, Sendable {
     /// `data`.
     public var data: [JSONValue]
     /// `first_id`.
@@ -4002,7 +4039,7 @@ public struct ResponsesItemList: Codable, Hashable, Sendable {
 }
 
 /// A deleted answer.
-public struct ResponsesDeleted: Codable, Hashable, Sendable {
+public struct ResponsesDeleted: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String
 
@@ -4019,7 +4056,7 @@ public struct ResponsesDeleted: Codable, Hashable, Sendable {
 }
 
 /// The answer of /v1/responses/input_tokens.
-public struct ResponsesTokenCount: Codable, Hashable, Sendable {
+public struct ResponsesTokenCount: Codable, Equatable, Sendable {
     /// `input_tokens`.
     public var inputTokens: Int
 

@@ -28,7 +28,8 @@ public struct Completions<
     let transport: any Transport
     let path: String
 
-    /// The whole answer. Cancelling the task cancels the request. `stream` of the request is ignored.
+    /// The whole answer. Cancelling the task cancels the request. `stream` of the request is
+    /// ignored.
     ///
     /// - Throws: ``MlccError/api(status:error:)`` if the request is refused.
     public func create(_ request: Request) async throws -> Answer {
@@ -40,8 +41,8 @@ public struct Completions<
 
     /// The answer in chunks as they are made; chunks of several answers are interleaved.
     ///
-    /// Each loop over it sends its own request. To leave the loop, or to cancel its task, cancels the
-    /// request. The loop throws what ``create(_:)`` throws.
+    /// Each loop over it sends its own request. To leave the loop, or to cancel its task, cancels
+    /// the request. The loop throws what ``create(_:)`` throws.
     public func stream(_ request: Request) -> ChunkStream<Chunk> {
         var request = request
         request.stream = true

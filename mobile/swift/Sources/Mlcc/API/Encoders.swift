@@ -25,6 +25,23 @@ public struct Embeddings: Sendable {
     }
 }
 
+extension Embedding {
+    /// The numbers, also of an embedding that was sent as base64.
+    public var vector: [Double] {
+        switch embedding {
+        case .numbers(let numbers): return numbers
+        case .text(let base64):
+            let data = Data(base64Encoded: base64) ?? Data()
+            return data.withUnsafeBytes { bytes in
+                stride(from: 0, to: bytes.count - 3, by: 4).map { at in
+                    let bits = bytes.loadUnaligned(fromByteOffset: at, as: UInt32.self)
+                    return Double(Float(bitPattern: UInt32(littleEndian: bits)))
+                }
+            }
+        }
+    }
+}
+
 /// `engine.models`: an engine has one model and its LoRA adapters.
 public struct Models: Sendable {
     let transport: any Transport

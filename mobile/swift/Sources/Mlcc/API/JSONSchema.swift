@@ -8,9 +8,9 @@ public protocol JSONSchemaConvertible: Decodable {
 
 /// JSON Schemas of `Codable` types.
 public enum JSONSchema {
-    /// The schema of a type: structs and classes, arrays, dictionaries with texts as names, optionals,
-    /// texts, numbers, and enumerations of texts that are `CaseIterable`. Fields that are not optional
-    /// are required. Names are those of JSON (`CodingKeys`).
+    /// The schema of a type: structs and classes, arrays, dictionaries with texts as names,
+    /// optionals, texts, numbers, and enumerations of texts that are `CaseIterable`. Fields that
+    /// are not optional are required. Names are those of JSON (`CodingKeys`).
     ///
     /// - Throws: ``MlccError/unsupported(message:code:)`` for another type, which needs
     ///   ``JSONSchemaConvertible``.
@@ -18,8 +18,8 @@ public enum JSONSchema {
         try probe(type, within: []).schema
     }
 
-    /// The schema of a type, and a value of it. A type is asked to decode itself, and what it asks for
-    /// is recorded; every field gets a value that makes it go on.
+    /// The schema of a type, and a value of it. A type is asked to decode itself, and what it asks
+    /// for is recorded; every field gets a value that makes it go on.
     static func probe<Value: Decodable>(
         _ type: Value.Type, within outer: [String]
     ) throws -> (schema: JSONValue, value: Value) {

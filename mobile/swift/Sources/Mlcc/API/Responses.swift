@@ -7,7 +7,8 @@ public struct Responses: Sendable {
 
     init(transport: any Transport) { self.transport = transport }
 
-    /// The whole answer. Cancelling the task cancels the request. `stream` of the request is ignored.
+    /// The whole answer. Cancelling the task cancels the request. `stream` of the request is
+    /// ignored.
     ///
     /// - Throws: ``MlccError/api(status:error:)`` if the request is refused.
     public func create(_ request: ResponsesRequest) async throws -> ResponsesAnswer {
@@ -17,8 +18,8 @@ public struct Responses: Sendable {
             "POST", Self.path, body: try JSON.encode(request), as: ResponsesAnswer.self)
     }
 
-    /// The answer as events, as they are made. To leave the loop, or to cancel its task, cancels the
-    /// request.
+    /// The answer as events, as they are made. To leave the loop, or to cancel its task, cancels
+    /// the request.
     public func stream(_ request: ResponsesRequest) -> ChunkStream<ResponsesEvent> {
         var request = request
         request.stream = true

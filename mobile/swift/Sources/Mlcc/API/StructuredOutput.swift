@@ -49,7 +49,8 @@ extension Tool {
 }
 
 extension ToolCall {
-    /// The arguments as a value of a type. Throws ``MlccError/bug(message:code:)`` if they are none.
+    /// The arguments as a value of a type. Throws ``MlccError/bug(message:code:)`` if they are
+    /// none.
     public func arguments<Arguments: Decodable>(as type: Arguments.Type) throws -> Arguments {
         try JSON.answer(type, Data(function.arguments.utf8))
     }

@@ -6,8 +6,8 @@ import UIKit
 ///
 ///     let lifecycle = EngineLifecycle(engine)   // keep it as long as the engine
 ///
-/// A memory warning empties the engine's prefix cache, and in the background it also makes the engine
-/// refuse requests. In the background the model is unloaded if it was loaded with
+/// A memory warning empties the engine's prefix cache, and in the background it also makes the
+/// engine refuse requests. In the background the model is unloaded if it was loaded with
 /// ``EngineOptions/unloadInBackground``. In the foreground again, all is as before.
 @MainActor
 public final class EngineLifecycle {

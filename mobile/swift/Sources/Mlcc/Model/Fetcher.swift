@@ -21,8 +21,8 @@ struct Fetcher: Sendable {
         var body: BodyReader
     }
 
-    /// Requests a file or a range of it; `use` reads the response. Lost connections are retried; after
-    /// the last retry: `MlccError.download`. path: for errors.
+    /// Requests a file or a range of it; `use` reads the response. Lost connections are retried;
+    /// after the last retry: `MlccError.download`. path: for errors.
     func get<Result>(
         _ url: URL, path: String, range: Range<Int>? = nil,
         use: (inout Response) async throws -> Result
@@ -120,7 +120,8 @@ struct BodyReader {
         }
     }
 
-    /// All of it. Throws `MlccError.download` if there are more than `limit` bytes. path: for errors.
+    /// All of it. Throws `MlccError.download` if there are more than `limit` bytes. path: for
+    /// errors.
     mutating func whole(limit: Int, path: String) async throws -> Data {
         var data = Data()
         while let more = try await next(limit) {

@@ -60,18 +60,24 @@ struct FileEntry: Decodable, Hashable, Sendable {
     /// Throws `MlccError.artifact` unless it is sound and stays in its folder.
     func check(_ chunkBytes: Int) throws {
         let segments = path.split(separator: "/", omittingEmptySubsequences: false)
-        let isUnsafe = path.unicodeScalars.contains { $0.value < 32 || "\\:*?\"<>|".contains(Character($0)) }
-        if isUnsafe || path == Manifest.name || segments.contains(where: { ["", ".", ".."].contains($0) })
-        {
-            let shown = String(path.prefix(200).map { $0.isASCII && !$0.isLetter && $0 < " " ? "?" : $0 })
-            throw artifact("the manifest names the unsafe path '\(shown)'; get the model from its author")
+        let isUnsafe = path.unicodeScalars.contains {
+            $0.value < 32 || "\\:*?\"<>|".contains(Character($0))
+        }
+        let leaves = segments.contains { ["", ".", ".."].contains($0) }
+        if isUnsafe || leaves || path == Manifest.name {
+            let shown = String(path.prefix(200).map { $0 < " " ? "?" : $0 })
+            throw artifact(
+                "the manifest names the unsafe path '\(shown)'; get the model from its author")
         }
         if bytes < 0 || bytes > 1 << 50 || chunks.count != (bytes + chunkBytes - 1) / chunkBytes {
             throw artifact("the manifest describes \(path) wrongly; get the model from its author")
         }
-        let isHash = { (text: String) in text.count == 64 && text.allSatisfy { "0123456789abcdef".contains($0) } }
+        let isHash = { (text: String) in
+            text.count == 64 && text.allSatisfy { "0123456789abcdef".contains($0) }
+        }
         if !chunks.allSatisfy(isHash) {
-            throw artifact("the manifest has no sound hashes of \(path); get the model from its author")
+            throw artifact(
+                "the manifest has no sound hashes of \(path); get the model from its author")
         }
     }
 }

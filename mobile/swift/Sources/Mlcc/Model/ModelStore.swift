@@ -37,9 +37,9 @@ public final class ModelStore: Sendable {
         return ModelStore(caches.appendingPathComponent("mlcc/models", isDirectory: true))
     }()
 
-    /// The folder of the model at `url`; chunks that are missing are fetched. A stored model is used
-    /// as it is if the server cannot be reached, and fetched again if the server has another version.
-    /// Cancelling the task stops; what has arrived is kept.
+    /// The folder of the model at `url`; chunks that are missing are fetched. A stored model is
+    /// used as it is if the server cannot be reached, and fetched again if the server has another
+    /// version. Cancelling the task stops; what has arrived is kept.
     ///
     /// - Throws: ``MlccError``: `download`; `artifact` if the server's files are damaged or unsafe;
     ///   `capacity` if there is no room.
@@ -56,8 +56,9 @@ public final class ModelStore: Sendable {
         }
     }
 
-    /// ``fetch(_:onProgress:)`` as a sequence: its progress, and at the end the folder. To leave the
-    /// loop stops the download; what has arrived is kept. A slow reader gets the newest state only.
+    /// ``fetch(_:onProgress:)`` as a sequence: its progress, and at the end the folder. To leave
+    /// the loop stops the download; what has arrived is kept. A slow reader gets the newest state
+    /// only.
     public func download(_ url: URL) -> AsyncThrowingStream<DownloadEvent, any Error> {
         AsyncThrowingStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
             let task = Task {
@@ -86,8 +87,8 @@ public final class ModelStore: Sendable {
         for folder in [entry.path, entry.partialPath] { try remove(folder) }
     }
 
-    /// Delete models until the store has at most `bytes`, the least recently fetched first. Not while
-    /// one of them is being fetched or loaded. Returns the deleted ones.
+    /// Delete models until the store has at most `bytes`, the least recently fetched first. Not
+    /// while one of them is being fetched or loaded. Returns the deleted ones.
     @discardableResult
     public func trim(to bytes: Int) throws -> [StoredModel] {
         var left = models().sorted { $0.lastUse < $1.lastUse }
@@ -100,7 +101,9 @@ public final class ModelStore: Sendable {
         return deleted
     }
 
-    private func fetch(_ entry: StorePath, _ onProgress: @escaping @Sendable (LoadProgress) -> Void) async throws {
+    private func fetch(
+        _ entry: StorePath, _ onProgress: @escaping @Sendable (LoadProgress) -> Void
+    ) async throws {
         let known = try? Data(contentsOf: entry.path.appendingPathComponent(Manifest.name))
         let sent: Data
         do {
@@ -142,7 +145,7 @@ public final class ModelStore: Sendable {
         if wanted <= room { return }
         throw MlccError.capacity(
             message: "the model needs \(wanted) bytes more, and there is room for \(max(room, 0)) in "
-                + "\(root.path); delete other models (ModelStore.delete or trim) or allow the store more",
+                + "\(root.path); delete other models (ModelStore.trim) or allow the store more",
             code: "disk_full")
     }
 

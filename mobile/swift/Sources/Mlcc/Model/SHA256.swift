@@ -123,8 +123,9 @@ struct SHA256 {
     private static func isCubeAtMost(_ value: UInt64, _ prime: Int) -> Bool {
         let square = value.multipliedFullWidth(by: value)
         let low = square.low.multipliedFullWidth(by: value)
-        let (top, carry) = square.high.multipliedFullWidth(by: value).low.addingReportingOverflow(low.high)
-        let over = square.high.multipliedFullWidth(by: value).high + (carry ? 1 : 0)
+        let high = square.high.multipliedFullWidth(by: value)
+        let (top, carry) = high.low.addingReportingOverflow(low.high)
+        let over = high.high + (carry ? 1 : 0)
         if over > 0 { return false }
         let bound = UInt64(prime) << 32
         return top < bound || (top == bound && low.low == 0)

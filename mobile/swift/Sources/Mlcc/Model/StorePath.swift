@@ -30,7 +30,8 @@ struct StorePath: Sendable {
         var folder = parts.percentEncodedPath
         if folder.hasSuffix(Manifest.name) { folder.removeLast(Manifest.name.count) }
         while folder.hasSuffix("/") { folder.removeLast() }
-        let user = parts.percentEncodedUser.map { "\($0)\(parts.percentEncodedPassword.map { ":" + $0 } ?? "")@" }
+        let password = parts.percentEncodedPassword.map { ":" + $0 } ?? ""
+        let user = parts.percentEncodedUser.map { "\($0)\(password)@" }
         let port = parts.port.map { ":\($0)" } ?? ""
         folderURL = "\(scheme)://\(user ?? "")\(host)\(port)\(folder)/"
         query = parts.percentEncodedQuery.map { "?" + $0 } ?? ""
@@ -62,6 +63,7 @@ func files(below folder: URL) throws -> [String] {
     try FileManager.default.subpathsOfDirectory(atPath: folder.path).filter { path in
         var isFolder: ObjCBool = false
         let whole = folder.appendingPathComponent(path).path
-        return FileManager.default.fileExists(atPath: whole, isDirectory: &isFolder) && !isFolder.boolValue
+        let isThere = FileManager.default.fileExists(atPath: whole, isDirectory: &isFolder)
+        return isThere && !isFolder.boolValue
     }
 }

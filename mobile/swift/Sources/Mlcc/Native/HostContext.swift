@@ -14,8 +14,9 @@ final class HostContext: Sendable {
         (self.calls, self.tokenizer, self.onEvent) = (calls, tokenizer, onEvent)
     }
 
-    /// The struct of `mlcc_create`. Its callbacks are functions of this file: the optimizer of Swift
-    /// 6.0.3 crashes on C function pointers made of closures that call a throwing generic function.
+    /// The struct of `mlcc_create`. Its callbacks are functions of this file: the optimizer of
+    /// Swift 6.0.3 crashes on C function pointers made of closures that call a throwing generic
+    /// function.
     func host(_ context: UnsafeMutableRawPointer) -> mlcc_host {
         var host = mlcc_host()
         host.size = UInt32(MemoryLayout<mlcc_host>.size)

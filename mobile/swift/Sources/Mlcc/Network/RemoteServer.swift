@@ -25,7 +25,8 @@ public struct RemoteServer: Transport {
         (self.apiKey, self.idleSeconds) = (apiKey, idleSeconds)
     }
 
-    /// Sends a request. Throws ``MlccError/connection(message:code:)`` if the server cannot be reached.
+    /// Sends a request. Throws ``MlccError/connection(message:code:)`` if the server cannot be
+    /// reached.
     public func send(_ request: APIRequest) async throws -> APIResponse {
         guard let address = URL(string: url.absoluteString + request.path) else {
             throw failure("'\(request.path)' is no path")

@@ -1,6 +1,7 @@
 import Foundation
 
-/// JSON of the API's types. Fields that are nil are left out; unknown fields of answers are ignored.
+/// JSON of the API's types. Fields that are nil are left out; unknown fields of answers are
+/// ignored.
 enum JSON {
     static func encode(_ value: some Encodable) throws -> Data {
         let encoder = JSONEncoder()
@@ -18,7 +19,8 @@ enum JSON {
             return try decode(type, data)
         } catch {
             let text = String(decoding: data.prefix(300), as: UTF8.self)
-            throw MlccError.bug(message: "the answer is no \(type): \(text) (\(error))", code: "bug")
+            let message = "the answer is no \(type): \(text) (\(error))"
+            throw MlccError.bug(message: message, code: "bug")
         }
     }
 }

@@ -16,7 +16,9 @@ final class Locked<Value>: @unchecked Sendable {
 }
 
 /// Runs a blocking function on a thread that may block, which those of tasks may not.
-func offloaded<Value: Sendable>(_ work: @escaping @Sendable () throws -> Value) async throws -> Value {
+func offloaded<Value: Sendable>(
+    _ work: @escaping @Sendable () throws -> Value
+) async throws -> Value {
     try await withCheckedThrowingContinuation { continuation in
         DispatchQueue.global().async { continuation.resume(with: Result(catching: work)) }
     }

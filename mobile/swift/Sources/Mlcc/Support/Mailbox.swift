@@ -2,8 +2,9 @@ import Foundation
 
 /// The answer of one call, between the thread that delivers it and the task that reads it.
 ///
-/// Pieces of the body that are not read yet are joined. So a slow reader holds at most one piece, and
-/// of that no more than `limit` bytes: beyond, the call is cancelled and the reader gets an error.
+/// Pieces of the body that are not read yet are joined. So a slow reader holds at most one piece,
+/// and of that no more than `limit` bytes: beyond, the call is cancelled and the reader gets an
+/// error.
 final class Mailbox: Sendable {
     struct Head: Sendable {
         let status: Int
@@ -80,6 +81,9 @@ final class Mailbox: Sendable {
     }
 
     // ---- Both
+
+    /// Whether the end has arrived.
+    var isOver: Bool { state.withLock { $0.end != nil } }
 
     /// Pieces that came after a cancel and were dropped.
     var piecesAfterEnd: Int { state.withLock { $0.piecesAfterEnd } }
