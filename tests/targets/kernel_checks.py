@@ -24,6 +24,14 @@ from tests.compiler.kernels.cases import ssm as state_cases
 from tests.compiler.kernels.cases.step import LAYOUTS
 from tests.compiler.kernels.linear import test_gpu_linear as linear
 
+TILES = (
+    (attention_cases.Case(heads=4, kv_heads=2, dim=256, dtype="float16"), attention_cases.MIXED),
+    (attention_cases.Case(causal=False, window=20, dtype="float16"), ((16, 16), (130, 130))),
+    (attention_cases.Case(window=60, images=True, dtype="float16"), ((1, 40), (150, 400))),
+    (attention_cases.Case(images=True, windows=True, dtype="float16"), ((1, 40), (150, 400))),
+)
+"""What a tile of query rows may see."""
+
 Check = tuple[Callable[..., None], tuple[Any, ...]]
 ONE_OF_EACH = {record.operator: record for record in state_cases.STATES}
 
@@ -71,6 +79,7 @@ def checks(gpu: Gpu) -> list[Check]:
                 gpu,
             ),
         ),
+        *((attention.check, (case, sequences, gpu)) for case, sequences in TILES),
         (attention.test_sinks, (gpu,)),
         (attention.test_lists_behind_those_of_other_groups, (100,)),
         (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),

@@ -15,6 +15,7 @@ from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, f32, kernel
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
+from mlcc_compiler.kernels.gpu.attention.matrix_prefill import MatrixPlan, matrix_prefill
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
 from mlcc_compiler.kernels.gpu.attention.plan import range_items
 from mlcc_compiler.kernels.gpu.attention.prefill import prefill
@@ -67,10 +68,20 @@ def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
         sequences = PagedSequences(shape, layout, words)
         merge_ranges(gpu, sequences, most, sums, stats, out, sinks)
         with when(q.shape[0] > most):
-            prefill(gpu, sequences, most, q, pages, out, sinks)
+            _prefill(gpu, sequences, most, q, pages, out, sinks)
 
     parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
     rows = activations(gpu, "n", shape.heads, shape.head_dim)
     before = arguments(gpu, shape, layout)
     sinks = {"sinks": f32(shape.heads)} if shape.sinks else {}
     return kernel(body, **before, sums=parts, stats=stats, **sinks, sequences=SIZE, out=rows)
+
+
+def _prefill(gpu: Gpu, sequences: PagedSequences, *arguments: Any) -> None:
+    """By matrix instructions where the device has them, a tile fits, and pages are no float32."""
+    exact = sequences.layout.tensors[0].dtype == "float32"
+    plan = None if exact else MatrixPlan.of(gpu, sequences.shape)
+    if plan is None:
+        prefill(gpu, sequences, *arguments)
+    else:
+        matrix_prefill(gpu, plan, sequences, *arguments)

@@ -7,8 +7,8 @@ the window hide are never visited. Workgroup memory is small on WebGPU, so queri
 pass through it in slices of head_dim, and outputs stay in registers.
 
 Scores and outputs are products of two matrices in workgroup memory: each thread multiplies
-ROWS x `columns` elements, both operands read as vectors. float32 arithmetic, no matrix
-instructions.
+ROWS x `columns` elements, both operands read as vectors, in float32. With matrix instructions:
+`matrix_prefill.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcc_compiler.ir._tvm import T, tirx
-from mlcc_compiler.ir.layout import AttentionShape
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import (
     COLUMN_THREADS,
@@ -24,13 +23,13 @@ from mlcc_compiler.kernels.gpu.attention.plan import (
     ROWS,
     TilePlan,
 )
+from mlcc_compiler.kernels.gpu.attention.query_tile import QueryTile
 from mlcc_compiler.kernels.gpu.attention.rows import Rows
 from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     PagedSequence,
     PagedSequences,
     apply_softcap,
-    first_key,
     load_vector,
     split,
     strided,
@@ -40,7 +39,6 @@ from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
 from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
-    Local,
     barrier,
     bind,
     ceil_div,
@@ -49,9 +47,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
-
-_FAR = 1 << 30
-"""A position that is outside every query's window."""
 
 
 def prefill(
@@ -71,40 +66,19 @@ def prefill(
 
     def run(sequence: PagedSequence, start: Expr, count: Expr, part: Expr, thread: Expr) -> None:
         head = bind(part * plan.heads)
-        tile = _Tile(shape, plan, sequences, sequence, start, count, thread)
+        tile = _Tile(plan, QueryTile(sequences, sequence, start, count, plan.heads), thread)
         tile.run(q, Rows(gpu, sequences.layout, *pages), part // splits, head)
         tile.finish(out, head, sinks)
 
     each_tile(sequences, plan, shape.kv_heads * splits, most, out, run)
 
 
-def _end(shape: AttentionShape, position: Expr, keys: Expr) -> Expr:
-    """One past the last key that queries before `position` see, of a sequence of `keys`."""
-    if shape.causal:
-        return position
-    return keys if shape.window is None else bind(T.min(position + (shape.window - 1), keys))
-
-
 class _Tile:
     """Emits the work of one workgroup."""
 
-    def __init__(
-        self,
-        shape: AttentionShape,
-        plan: TilePlan,
-        sequences: PagedSequences,
-        sequence: PagedSequence,
-        start: Expr,
-        count: Expr,
-        thread: Expr,
-    ) -> None:
-        self.shape, self.plan, self.sequences = shape, plan, sequences
-        self.sequence, self.count, self.thread = sequence, count, thread
-        self.token = bind(sequence.token + start)
-        self.position = bind(sequence.keys - sequence.tokens + start)
-        self.end = _end(shape, bind(self.position + count), sequence.keys)
-        if shape.visible_until:
-            self.end = self._visible_end()
+    def __init__(self, plan: TilePlan, queries: QueryTile, thread: Expr) -> None:
+        self.plan, self.queries, self.thread = plan, queries, thread
+        self.shape, self.count = queries.shape, queries.count
         # this thread's corner of a product
         self.row_vector = bind(thread // COLUMN_THREADS)
         self.column_vector = bind(thread % COLUMN_THREADS)
@@ -113,47 +87,16 @@ class _Tile:
         self.softmax = OnlineSoftmax(plan.rows, plan.keys, plan.threads, thread)
         self.stage = shared((plan.stage,))
         self.places = shared((plan.keys,), "int32")
-        self.slices = ceil_div(shape.head_dim, plan.keys)
+        self.slices = ceil_div(self.shape.head_dim, plan.keys)
         self.outputs = zeros(self.slices * ROWS * plan.columns)
-
-    def _visible_end(self) -> Expr:
-        """One past the last key that any of the tile's tokens sees."""
-        last = Local(1, "int32")
-        last[0] = T.int32(0)
-        with T.serial(self.count) as t:
-            last[0] = T.max(last[0], self._last_seen(int32(t)))
-        return bind(T.min(last[0] + 1, self.sequence.keys))
-
-    def _first_key(self) -> Expr:
-        """The first key that any of the tile's tokens sees."""
-        if not self.shape.visible_from:
-            return bind(first_key(self.shape, self.position))
-        first = Local(1, "int32")
-        first[0] = self._first_seen(T.int32(0))
-        with T.serial(self.count) as t:
-            first[0] = T.min(first[0], self._first_seen(int32(t)))
-        return bind(first[0])
-
-    def _first_seen(self, t: Expr) -> Expr:
-        """The first position that token t of the tile sees."""
-        return self.sequences.step.token(self.token + t, "visible_from")
-
-    def _last_seen(self, t: Expr) -> Expr:
-        """The last position that token t of the tile sees."""
-        return self.sequences.step.token(self.token + t, "visible_until")
 
     def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
         """Go through the blocks of keys."""
         plan = self.plan
-        first = self._first_key()
-        with T.serial(ceil_div(self.end - first, plan.keys)) as block:
+        first = self.queries.first_key()
+        with T.serial(ceil_div(self.queries.end - first, plan.keys)) as block:
             begin = bind(first + int32(block) * plan.keys)
-
-            def place(i: Expr) -> None:
-                key = bind(T.min(begin + i, self.end - 1))
-                store(self.places, self.sequences.key_row(self.sequence, key, kv_head), i)
-
-            strided(plan.keys, plan.threads, self.thread, place)
+            self.queries.locate(self.places, begin, kv_head, plan.threads, self.thread)
             barrier()
             self._score(q, rows, head, begin)
             self.softmax.update()
@@ -161,7 +104,7 @@ class _Tile:
 
     def _score(self, q: Expr, rows: Rows, head: Expr, begin: Expr) -> None:
         """weights[key, row] = the scores of a block, LOWEST where a key is hidden."""
-        plan, shape = self.plan, self.shape
+        plan, shape, tile = self.plan, self.shape, self.queries
         stride, key_stride = plan.rows + PAD, plan.keys + PAD
         keys_at = plan.depth * stride
         scores = zeros(ROWS * plan.columns)
@@ -174,7 +117,7 @@ class _Tile:
                 with T.If(inside):
                     with T.Then():
                         token, h = split(r, plan.heads)
-                        value = q[self.token + token, head + h, first + d] * real(shape.scale)
+                        value = q[tile.token + token, head + h, first + d] * real(shape.scale)
                         store(self.stage, value, d * stride + r)
                     with T.Else():
                         store(self.stage, real(0), d * stride + r)
@@ -195,32 +138,11 @@ class _Tile:
                 b = load_vector(self.stage, column, count=plan.columns)
                 self._multiply(a, b, scores, 0)
             barrier()
-        columns = [bind(begin + self.column + c) for c in range(plan.columns)]
-        if not shape.causal:  # past the last key nothing is near
-            columns = [bind(T.if_then_else(j < self.end, j, T.int32(_FAR))) for j in columns]
+        columns = [self.queries.key(bind(begin + self.column + c)) for c in range(plan.columns)]
         for r in range(ROWS):
-            token = bind(split(self.row + r, plan.heads)[0])
-            position = last = bind(self.position + token)
-            if shape.visible_until:
-                own = bind(T.min(token, self.count - 1))
-                last = bind(self._last_seen(own))
-                if shape.visible_from:
-                    width = bind(last + 1 - self._first_seen(own))
+            bounds = self.queries.bounds(self.row + r)
             for c, j in enumerate(columns):
-                # Both bounds in one comparison: later keys are far away as unsigned numbers.
-                # (With an `and` in each of these SwiftShader compiles for minutes, in 16 GB.)
-                window = shape.window
-                if not shape.causal:
-                    near = _FAR // 2 if window is None else window
-                    away = T.Cast("uint32", position - j + (near - 1))
-                    seen = away < T.uint32(2 * near - 1)
-                elif shape.visible_from:
-                    seen = T.Cast("uint32", last - j) < T.Cast("uint32", width)
-                elif window is not None:
-                    width = bind(window + (last - position)) if shape.visible_until else window
-                    seen = T.Cast("uint32", last - j) < T.Cast("uint32", width)
-                else:
-                    seen = j <= last
+                seen = self.queries.sees(bounds, j)
                 score = bind(apply_softcap(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
                 store(self.softmax.weights, value, self.column + c, self.row + r)
@@ -268,7 +190,7 @@ class _Tile:
                         value = self.outputs[(part * ROWS + r) * plan.columns + c] * factor
                         d = bind(self.column + (part * plan.keys + c))
                         with when(d < self.shape.head_dim):
-                            store(out, value, self.token + token, head + h, d)
+                            store(out, value, self.queries.token + token, head + h, d)
 
     def _load(self, rows: Rows, row: Expr, d: Expr, at: Expr, stride: int) -> None:
         """Load some elements of a key or value into the stage, `stride` apart; 0 past head_dim."""

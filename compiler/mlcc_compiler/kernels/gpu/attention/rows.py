@@ -36,6 +36,15 @@ class Rows:
             cells[x] = value
         return cells
 
+    @property
+    def is_float16(self) -> bool:
+        """Whether `copy` may be used."""
+        return bool(self._buffer.dtype == "float16")
+
+    def copy(self, row: Expr, at: Expr, count: int) -> Expr:
+        """`count` neighbours as float16, indexed in units of `count`."""
+        return self._buffer[row, T.Ramp(at * count, 1, count)]
+
     def scales(self, rows: list[Expr]) -> list[Expr | None]:
         """The argument of `scaled` for each row: loaded here, once."""
         return [bind(self._scales[row]) if self._scaled else None for row in rows]

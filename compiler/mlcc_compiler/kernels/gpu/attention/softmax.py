@@ -8,7 +8,7 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import PAD
 from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, sink_weight, zeros
-from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, real, shared, when
+from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, real, shared, when
 
 
 class OnlineSoftmax:
@@ -18,7 +18,7 @@ class OnlineSoftmax:
     def __init__(self, rows: int, keys: int, threads: int, thread: Expr) -> None:
         self.keys, self.rows, self.parts = keys, rows, threads // rows
         self.weights = shared((keys, rows + PAD))
-        """Weights of a block of keys; before `soften`, its scores."""
+        """Weights of a block of keys; before `update`, its scores."""
         self.factors = shared((rows,))
         """Factors by which a block scales the sums of those before it."""
         self.row, self.part = bind(thread % rows), bind(thread // rows)
@@ -63,4 +63,59 @@ class OnlineSoftmax:
             if sink is not None:
                 total[0] = total[0] + sink_weight(bind(sink(self.row)), self.best[0])
             store(self.factors, total[0], self.row)
+        barrier()
+
+
+class TwoPassSoftmax:
+    """Emits the softmax of a tile that goes through its keys twice. `threads` / `rows` of the
+    threads share a row, each with a part of a block's keys. Scores are LOWEST of hidden keys."""
+
+    def __init__(self, rows: int, keys: int, threads: int, thread: Expr) -> None:
+        self.rows, self.parts = rows, threads // rows
+        self.keys = keys // self.parts
+        """Keys of a block for each thread, from `first` on."""
+        self.row, self.part = bind(thread % rows), bind(thread // rows)
+        self.first = bind(self.part * self.keys)
+        self.scratch = shared((threads,))
+        self.sums = shared((rows,))
+        """The sum of each row's weights, after `merge`."""
+        self.best, self.total = zeros(1, LOWEST), zeros(1)
+        """The largest score: of this thread's keys, after `merge` of its row's. The sum of its
+        weights relative to that."""
+
+    def add(self, scores: Local) -> None:
+        """First pass: a block's scores of this thread's keys."""
+        top = zeros(1)
+        top[0] = self.best[0]
+        for i in range(self.keys):
+            top[0] = T.max(top[0], scores[i])
+        self.total[0] = self.total[0] * T.exp(self.best[0] - top[0])
+        self.best[0] = top[0]
+        for i in range(self.keys):
+            self.total[0] = self.total[0] + self.weight(scores[i])
+
+    def weight(self, score: Expr) -> Expr:
+        """e ** (score - the largest), 0 of a hidden key."""
+        return T.if_then_else(score <= real(LOWEST), real(0), T.exp(score - self.best[0]))
+
+    def merge(self, sink: Callable[[Expr], Expr] | None = None) -> None:
+        """Between the passes: the parts of each row become one, with its sink's weight, if
+        sink(row) is given."""
+        store(self.scratch, self.best[0], self.part * self.rows + self.row)
+        barrier()
+        top = zeros(1, LOWEST)
+        for part in range(self.parts):
+            top[0] = T.max(top[0], self.scratch[part * self.rows + self.row])
+        barrier()
+        share = bind(self.total[0] * T.exp(self.best[0] - top[0]))
+        self.best[0] = top[0]
+        store(self.scratch, share, self.part * self.rows + self.row)
+        barrier()
+        with when(self.part == 0):
+            total = zeros(1)
+            for part in range(self.parts):
+                total[0] = total[0] + self.scratch[part * self.rows + self.row]
+            if sink is not None:
+                total[0] = total[0] + sink_weight(bind(sink(self.row)), self.best[0])
+            store(self.sums, total[0], self.row)
         barrier()
