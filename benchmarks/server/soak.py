@@ -124,7 +124,7 @@ class Client:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A new connection."""
         host, port = self._address.hostname, self._address.port
-        return await asyncio.open_connection(host, port, limit=1 << 22, ssl=self._context)
+        return await asyncio.open_connection(host, port, limit=1 << 26, ssl=self._context)
 
     async def send(self, call: Call) -> tuple[Outcome, str]:
         """How the call ended, and the body of the response."""

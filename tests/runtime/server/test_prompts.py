@@ -4,11 +4,13 @@ alone."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
 import threading
 import time
+import weakref
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -344,3 +346,22 @@ def test_a_closed_pool_has_no_process() -> None:
     while multiprocessing.active_children():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_refused_prompt_is_freed_without_a_collection() -> None:
+    """In a server those wait, and a prompt may have megabytes."""
+
+    async def refused() -> weakref.ref[Any]:
+        async with started(toy_text, workers=1) as prompts:
+            try:
+                await prompts.text("x" * (CONTEXT * Letters.longest + 1), CONTEXT, None)
+            except InvalidRequestError as error:
+                return weakref.ref(error)
+        raise AssertionError
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(refused())() is None
+    finally:
+        gc.enable()

@@ -239,9 +239,12 @@ class PromptPool:
                 "more time ('timeout' of the request, --timeout of `mlcc serve`)",
                 code="timeout",
             ) from None
-        if isinstance(reply, MlccError):
+        if not isinstance(reply, MlccError):
+            return reply
+        try:
             raise reply
-        return reply
+        finally:
+            del reply  # else the error, its frames and the prompt wait for a collection
 
     async def _turn(self, job: PromptJob, size: int) -> Reply:
         """Wait for a free worker and run the job. It continues, up to its time limit, if the caller

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from mlcc.server.http import pauses
-from mlcc.server.http.pauses import SWITCH_S, Collections
+from mlcc.server.http.pauses import SWITCH_S, FullCollections
 from tests.runtime.server.helpers.server_process import running
 
 PROGRAM = """
@@ -44,21 +44,27 @@ def test_the_collector_visits_few_objects_and_threads_take_short_turns(tmp_path:
 
 
 @pytest.fixture
-def due() -> Iterator[int]:
-    """Objects made since a collection at which another one is due."""
-    yield gc.get_threshold()[0]
-    gc.enable()
+def thresholds() -> Iterator[tuple[int, int, int]]:
+    before = gc.get_threshold()
+    yield before
+    gc.set_threshold(*before)
 
 
-def collections() -> int:
-    """Those of all generations so far."""
-    return sum(int(each["collections"]) for each in gc.get_stats())
+def collections(generation: int) -> int:
+    """Those of a generation so far."""
+    return int(gc.get_stats()[generation]["collections"])
+
+
+def work(thresholds: tuple[int, int, int]) -> None:
+    """Make objects until a full collection is due by Python's rule."""
+    while gc.get_count()[2] <= thresholds[2]:
+        _ = [[] for _ in range(thresholds[0] * 2)]
 
 
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("large", ["many lists", "a long list"])
-def test_a_collection_waits_for_large_requests_to_end(
-    due: int, monkeypatch: pytest.MonkeyPatch, large: str, waits: bool
+def test_a_full_collection_waits_for_large_requests_to_end(
+    thresholds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, large: str, waits: bool
 ) -> None:
     """Python itself begins none, however many objects are made; at last it runs all the same."""
     gc.collect()
@@ -72,34 +78,36 @@ def test_a_collection_waits_for_large_requests_to_end(
 
     async def run() -> None:
         gc.collect()
-        Collections(asyncio.get_running_loop()).start()
-        before = collections()
+        FullCollections(asyncio.get_running_loop()).start()
+        before, young = collections(2), collections(0)
         made = [[] for _ in range(200_000)] if large == "many lists" else [[]] * 4_000_000
-        small = [[] for _ in range(2 * due)]
-        assert collections() == before
+        work(thresholds)
+        assert collections(2) == before and collections(0) > young, "those of young objects stay"
         for _ in range(20):
             await asyncio.sleep(0.002)
-        assert (collections() == before) == waits
+        assert (collections(2) == before) == waits
         made.clear()
-        before = collections()
-        small += [[] for _ in range(2 * due)]
-        while collections() == before:
+        before = collections(2)
+        work(thresholds)
+        while collections(2) == before:
             await asyncio.sleep(0.002)
 
     asyncio.run(run())
 
 
-def test_nothing_is_collected_before_it_is_due(due: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_collected_in_full_before_it_is_due(
+    thresholds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pauses, "CHECK_S", 0.001)
     monkeypatch.setattr(pauses, "FEW_OBJECTS", 1 << 40)
     monkeypatch.setattr(pauses, "FEW_BYTES", 1 << 60)
 
     async def run() -> None:
         gc.collect()
-        Collections(asyncio.get_running_loop()).start()
-        before = collections()
+        FullCollections(asyncio.get_running_loop()).start()
+        before = collections(2)
         for _ in range(20):
             await asyncio.sleep(0.002)
-        assert collections() == before and gc.get_count()[0] < due
+        assert collections(2) == before and gc.get_count()[2] <= thresholds[2]
 
     asyncio.run(run())
