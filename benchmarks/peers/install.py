@@ -43,16 +43,45 @@ def llama() -> Path:
     """The folder of llama.cpp's programs."""
     built = PEERS / "llama-build" / "bin"
     if not all((built / tool).exists() for tool in TOOLS):
-        tools = python_of("build", "cmake", "ninja").parent
-        source = _sources(tools)
-        options = ["GGML_NATIVE=ON", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF"]
-        options += ["LLAMA_BUILD_SERVER=OFF", "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF"]
-        options += ["GGML_CCACHE=OFF", "CMAKE_BUILD_TYPE=Release"]
-        defined = [f"-D{option}" for option in options]
-        path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-        run("cmake", "-S", source, "-B", built.parent, "-G", "Ninja", *defined, PATH=path)
-        run("cmake", "--build", built.parent, "-j", "2", "--target", *TOOLS, PATH=path)
+        _build(*TOOLS)
     return built
+
+
+def mtmd() -> tuple[Path, Path]:
+    """`mtmd_tower`, which encodes images by llama.cpp's vision towers, and llama.cpp's sources."""
+    built = PEERS / "llama-build" / "bin"
+    program, source = built / "mtmd_tower", _sources(_build_tools())
+    if not program.exists():
+        if not (built / "libmtmd.so").exists():
+            _build("mtmd")
+        folders = [source / part for part in ("include", "ggml/include", "tools/mtmd")]
+        libraries = ["-lmtmd", "-lllama", "-lggml", "-lggml-base"]
+        words = [
+            "g++",
+            "-O2",
+            "-std=c++17",
+            "-o",
+            program,
+            Path(__file__).parent / "mtmd_tower.cpp",
+        ]
+        words += [f"-I{folder}" for folder in folders]
+        run(*words, f"-L{built}", f"-Wl,-rpath,{built}", *libraries)
+    return program, source
+
+
+def _build_tools() -> Path:
+    return python_of("build", "cmake", "ninja").parent
+
+
+def _build(*targets: str) -> None:
+    tools, built = _build_tools(), PEERS / "llama-build"
+    options = ["GGML_NATIVE=ON", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF"]
+    options += ["LLAMA_BUILD_SERVER=OFF", "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF"]
+    options += ["GGML_CCACHE=OFF", "CMAKE_BUILD_TYPE=Release"]
+    defined = [f"-D{option}" for option in options]
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    run("cmake", "-S", _sources(tools), "-B", built, "-G", "Ninja", *defined, PATH=path)
+    run("cmake", "--build", built, "-j", "2", "--target", *targets, PATH=path)
 
 
 def _sources(tools: Path) -> Path:
