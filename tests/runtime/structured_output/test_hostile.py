@@ -55,3 +55,9 @@ def test_harm_ends_with_an_error_or_is_none(
         assert len(reply) == 0
     fine = Structure("json_schema", json.dumps({"const": name}))
     assert not isinstance(worker.ask(PromptJob(fine)), Exception), "it must go on for others"
+
+
+def test_what_is_no_grammar_is_refused_by_the_process(worker: PromptWorker) -> None:
+    for structure in (Structure("regex", "(", "f"), Structure("json_schema", '{"type": 1}', "f")):
+        reply = worker.ask(PromptJob(structure), SECONDS)
+        assert isinstance(reply, InvalidRequestError) and reply.param == "f"
