@@ -66,7 +66,7 @@ class BodyReader:
     def _discard(self, pool: ProcessPoolExecutor) -> None:
         if pool is self._pool:
             self._pool = None
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False)  # other bodies of a broken pool must see that, to be tried again
 
 
 class BodyOffload:
