@@ -40,7 +40,7 @@ class BodyReader:
             pool = self._opened()
             try:
                 data = await asyncio.get_running_loop().run_in_executor(pool, _parse, body)
-            except BrokenProcessPool:
+            except (BrokenProcessPool, OSError):  # one may die while it is started, too
                 self._discard(pool)
                 continue
             reply = await asyncio.to_thread(chunked_pickle.loads, data)

@@ -12,6 +12,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -354,3 +355,18 @@ def test_a_refused_body_is_freed_without_a_collection(reader: BodyReader) -> Non
         assert asyncio.run(refused())() is None
     finally:
         gc.enable()
+
+
+def test_a_process_that_dies_while_it_is_started_costs_no_body(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, failed = ProcessPoolExecutor.submit, list[int]()
+
+    def broken_once(self: ProcessPoolExecutor, *arguments: Any) -> Any:
+        if not failed:
+            failed.append(1)
+            raise BrokenPipeError
+        return submit(self, *arguments)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", broken_once)
+    assert asyncio.run(reader.parse(b"[1]")) == [1] and failed
