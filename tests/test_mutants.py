@@ -55,5 +55,5 @@ def test_a_verdict_of_a_file_that_has_changed_is_not_used_again(
     path = tmp_path / "verdicts"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert [mutant.node for mutant in survivors(path)] == [1, 3]
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 2 and f"has changed since: {other}" in said[1]
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and f"has changed since: {other}" in lines[1]

@@ -81,25 +81,25 @@ def image_calls() -> list[Call]:
 
 def fixed_calls(model: str) -> list[Call]:
     """Greedy requests, one or two of each protocol."""
-    said = chat("hello there")
+    messages = chat("hello there")
     short: Fields = {"max_tokens": 12, **GREEDY}
     options = {"options": {"num_predict": 12, "temperature": 0}}
     input_: Fields = {"max_output_tokens": 12, "temperature": 0}
-    message: Fields = {"model": model, "messages": said, "max_tokens": 12, "temperature": 0}
+    message: Fields = {"model": model, "messages": messages, "max_tokens": 12, "temperature": 0}
     response_ends = ("response.completed", "response.incomplete")
     rows: list[tuple[str, Fields, tuple[str, ...]]] = [
         ("/v1/completions", {"prompt": "once upon", **short}, ("finish_reason",)),
-        ("/v1/chat/completions", {"messages": said, **short}, ("finish_reason",)),
-        ("/v1/chat/completions", {"messages": said, "stream": True, **short}, ("[DONE]",)),
+        ("/v1/chat/completions", {"messages": messages, **short}, ("finish_reason",)),
+        ("/v1/chat/completions", {"messages": messages, "stream": True, **short}, ("[DONE]",)),
         ("/v1/responses", {"input": "hello there", **input_}, ('"completed"', '"incomplete"')),
-        ("/v1/responses", {"input": said, "stream": True, **input_}, response_ends),
+        ("/v1/responses", {"input": messages, "stream": True, **input_}, response_ends),
         ("/v1/messages", message, ("stop_reason",)),
         ("/v1/messages", {"stream": True, **message}, ("message_stop",)),
-        ("/api/chat", {"messages": said, **options}, ('"done":true',)),
+        ("/api/chat", {"messages": messages, **options}, ('"done":true',)),
         ("/api/generate", {"prompt": "hello", "stream": False, **options}, ('"done":true',)),
         ("/completion", {"prompt": "a", "n_predict": 12, "temperature": 0}, ('"stop":true',)),
         ("/tokenize", {"content": "once upon a time"}, ("tokens",)),
-        ("/v1/messages/count_tokens", {"model": model, "messages": said}, ("input_tokens",)),
+        ("/v1/messages/count_tokens", {"model": model, "messages": messages}, ("input_tokens",)),
     ]
     return [
         Call(f"same {number} {path}", path, encoded(fields), ends, same=True)

@@ -44,12 +44,12 @@ def test_its_own_tests_pass(
         variables = {"MLCC_DEMO": str(model), "MLCC_SERVER": f"http://127.0.0.1:{port}"}
         variables |= {name: str(folder) for name, folder in encoders.items()}
         folders = [model, tmp_path]
-        said = swift_package.swift("test", folders=folders, **variables)
+        output = swift_package.swift("test", folders=folders, **variables)
     xctest, testing = (
-        max(int(found[at] or 0) for found in ALL_PASSED.findall(said)) for at in (0, 1)
+        max(int(found[at] or 0) for found in ALL_PASSED.findall(output)) for at in (0, 1)
     )
-    assert xctest >= 40 and testing >= 20, said
-    assert "skipped" not in said, said
+    assert xctest >= 40 and testing >= 20, output
+    assert "skipped" not in output, output
 
 
 def test_the_chat_answers_and_names_a_missing_model(
@@ -77,7 +77,7 @@ def test_its_own_tests_leave_the_sanitizers_silent(
 ) -> None:
     """CPython is not built with them, so its leaks are not detected."""
     model = compiled_demo("q4", "cpu")
-    said = swift_package.swift(
+    output = swift_package.swift(
         "test",
         f"--sanitize={sanitizer}",
         folders=[model],
@@ -85,7 +85,7 @@ def test_its_own_tests_leave_the_sanitizers_silent(
         MLCC_DEMO=str(model),
         ASAN_OPTIONS="detect_leaks=0",
     )
-    assert "Sanitizer" not in said and len(ALL_PASSED.findall(said)) > 3, said
+    assert "Sanitizer" not in output and len(ALL_PASSED.findall(output)) > 3, output
 
 
 @pytest.mark.long

@@ -60,6 +60,6 @@ def built() -> Package:
     scratch.mkdir(parents=True, exist_ok=True)
     with FileLock(scratch / "tests.lock"):
         BUILD["build_library"]()
-        said = package.swift("build")
-    assert "warning:" not in said, said
+        output = package.swift("build")
+    assert "warning:" not in output, output
     return package

@@ -62,8 +62,8 @@ final class RemoteTests: XCTestCase {
 
     func testAServerThatIsNotThereIsNamed() async throws {
         do {
-            let nobody = RemoteServer(URL(string: "http://127.0.0.1:9")!)
-            _ = try await nobody.chat.completions.create(request)
+            let unreachable = RemoteServer(URL(string: "http://127.0.0.1:9")!)
+            _ = try await unreachable.chat.completions.create(request)
             XCTFail("nothing listens there")
         } catch MlccError.connection(let message, _) { XCTAssertTrue(message.contains("127.0.0.1:9")) }
     }

@@ -83,12 +83,12 @@ def test_models_whose_device_is_not_here_are_left_out(capsys: pytest.CaptureFixt
 
 
 def test_shares_of_memory_that_a_device_does_not_tell() -> None:
-    untold = replace(model(50, 90), device="gpu:0", room=no_memory)
-    told = replace(model(50, 90), device=MEMORY, room=lambda: 1000)
-    assert budgets([told, untold], None) == {MEMORY: int(1000 * SHARE), "gpu:0": None}
+    unknown = replace(model(50, 90), device="gpu:0", room=no_memory)
+    known = replace(model(50, 90), device=MEMORY, room=lambda: 1000)
+    assert budgets([known, unknown], None) == {MEMORY: int(1000 * SHARE), "gpu:0": None}
     with pytest.raises(CapacityError, match="which the device of 'new' does not tell"):
-        budgets([told, untold], 0.5)
-    assert budgets([told, told], 0.25) == {MEMORY: 250}
+        budgets([known, unknown], 0.5)
+    assert budgets([known, known], 0.25) == {MEMORY: 250}
 
 
 def no_memory() -> int | None:
