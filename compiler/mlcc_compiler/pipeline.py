@@ -34,6 +34,7 @@ from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.passes import auxiliary
 from mlcc_compiler.passes.adapters import add_adapters
+from mlcc_compiler.passes.check_splits import check_splits
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_gated import FuseGated
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
@@ -165,6 +166,8 @@ def lower(
         module = auxiliary.add_copy_pages(module, kernels, caches, layout)
     module = _with_bounds(finish("functions", module), config.bounds)
     target = config.target
+    if target.generator:
+        check_splits(module)
     graphs = target.graphs and config.generates
     if graphs:
         module = add_decode(module, layout)
