@@ -23,9 +23,8 @@ def _check(split: relax.Call) -> None:
     parts = [_shape(part) for part in split.ty.fields]
     if len(set(parts)) > 1:
         raise UnsupportedError(
-            f"a split of {_shape(split.args[0].ty)} into {', '.join(parts)}: parts of unequal size "
-            "are not right on GPUs; the model's code must use ops.take_parts, which has a kernel of "
-            "its own"
+            f"a split of {_shape(split.args[0].ty)} into {', '.join(parts)}: unequal parts are not "
+            "right on GPUs; the model's code must use ops.take_parts, which has its own kernel"
         )
 
 
