@@ -46,9 +46,8 @@ public struct EngineOptions: Sendable {
     public var parseSpecial = false
     /// Reuse the KV cache of earlier prompts with the same prefix.
     public var prefixCache = true
-    /// Speculative decoding, with equal answers. `lookup` or `lookup:12`: up to so many draft
-    /// tokens (8) from matching earlier text; `draft`: draft tokens from the model of `draft`; nil:
-    /// off.
+    /// Speculative decoding, with equal answers. `lookup:12`: at most 12 draft tokens from matching
+    /// earlier text (`lookup`: 8); `draft`: draft tokens from the model of `draft`; nil: off.
     public var speculate: String?
     /// The folder of a smaller compiled model with the same tokenizer.
     public var draft: URL?
