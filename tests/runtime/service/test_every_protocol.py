@@ -26,13 +26,13 @@ HI = [{"role": "user", "content": "hi"}]
 LONG: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": HI, "max_tokens": 400, "ignore_eos": True}),
     ("/v1/completions", {"prompt": "hi", "max_tokens": 400, "ignore_eos": True}),
-    ("/v1/responses", {"input": "hi", "max_output_tokens": 400}),
-    ("/v1/messages", {"model": "toy", "messages": HI, "max_tokens": 400}),
-    ("/api/chat", {"messages": HI, "options": {"num_predict": 400}}),
-    ("/api/generate", {"prompt": "hi", "options": {"num_predict": 400}}),
+    ("/v1/responses", {"input": "hi", "max_output_tokens": 400, "temperature": 0}),
+    ("/v1/messages", {"model": "toy", "messages": HI, "max_tokens": 400, "temperature": 0}),
+    ("/api/chat", {"messages": HI, "options": {"num_predict": 400, "temperature": 0}}),
+    ("/api/generate", {"prompt": "hi", "options": {"num_predict": 400, "temperature": 0}}),
     ("/completion", {"prompt": "hi", "n_predict": 400, "ignore_eos": True}),
 ]
-"""With seeds below, whose answers are long."""
+"""Answers that are long: without an end of the turn, or greedy (a drawn one may end at once)."""
 OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("/tokenize", {"content": "hi"}),
     ("/tokenize", {"messages": HI}),

@@ -18,21 +18,30 @@ from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
+from mlcc_targets import get_target
+from tests.compiler.kernels.attention import test_gpu_attention as attention
 from tests.compiler.kernels.cases import gpu_kernels
+from tests.compiler.kernels.cases.attention import MIXED, Case
 from tests.compiler.kernels.linear import test_gpu_linear as linear
-from tests.targets.kernel_checks import checks, names
+from tests.targets.kernel_checks import Check, checks, names
 from tests.targets.metal import emulation
 
 pytestmark = pytest.mark.usefixtures("emulated")
 ROW = emulation.row()
 METAL = Gpu.of(ROW)
+IOS = Gpu.of(get_target("ios"))
 CHECKS = checks(METAL)
+IOS_CHECKS: list[Check] = [
+    (linear.check, (IOS, (72, 256), linear.scheme("int4_g32"), True, (1, 17, 33))),
+    (attention.check, (Case(dtype="float16"), MIXED, IOS)),
+]
+"""The kernels that differ on iOS, which has no matrix instructions."""
 
 
 @cache
-def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Like gpu_kernels.compiled, always for the row's device."""
-    function = factory(METAL, *arguments).with_attr("global_symbol", "kernel")
+def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) -> Any:
+    """Like gpu_kernels.compiled, for the row's device."""
+    function = factory(gpu, *arguments).with_attr("global_symbol", "kernel")
     target = tvm_target_of(ROW)
     path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
     with target, kernel_passes():
@@ -47,7 +56,7 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 def on_metal(
     request: pytest.FixtureRequest, emulated: None, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    monkeypatch.setattr(gpu_kernels, "compiled", lambda f, gpu, arguments: compiled(f, arguments))
+    monkeypatch.setattr(gpu_kernels, "compiled", lambda f, _, a: compiled(f, METAL, a))
     for module in (gpu_kernels, linear):
         monkeypatch.setattr(module, "device", lambda: tvm.device("metal", 0))
     emulation.device().emulated_order(request.param == "descending")
@@ -60,6 +69,16 @@ def test_the_row_uses_what_metal_has() -> None:
 
 @pytest.mark.parametrize("check, arguments", CHECKS, ids=names(CHECKS))
 def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    before = emulation.device().emulated_launches()
+    check(*arguments)
+    assert emulation.device().emulated_launches() > before
+
+
+@pytest.mark.parametrize("check, arguments", IOS_CHECKS, ids=names(IOS_CHECKS))
+def test_kernel_without_matrix_instructions(
+    check: Callable[..., None], arguments: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_kernels, "compiled", compiled)
     before = emulation.device().emulated_launches()
     check(*arguments)
     assert emulation.device().emulated_launches() > before
