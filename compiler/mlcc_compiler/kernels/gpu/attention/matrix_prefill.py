@@ -113,7 +113,8 @@ class MatrixPlan:
             dim = ceil_div(shape.head_dim, across) * across
             heads = heads_together(shape, rows)[0]
             plan = cls(threads, heads, rows, keys, dim, over_rows, over_columns, edge)
-            if keys % across == 0 and plan.shared_bytes <= gpu.shared_bytes:
+            fits = keys % across == 0 and plan.shared_bytes <= gpu.shared_bytes
+            if fits and threads % rows == 0:  # a thread has keys of one row
                 return plan
         return None
 
@@ -180,8 +181,9 @@ class _Tile:
         each_block(self.softmax.add)
         sink = None if sinks is None else lambda row: sinks[head + split(row, plan.heads)[1]]
         self.softmax.merge(sink)
-        a, b = unit.inputs("a", plan.high), unit.inputs("b", plan.wide_dim)
-        self.outputs = unit.sums(plan.high * plan.wide_dim)
+        a = unit.inputs("a", plan.high, "weight")
+        b = unit.inputs("b", plan.wide_dim, "value")
+        self.outputs = unit.sums(plan.high * plan.wide_dim, "output")
 
         def add_values(scores: Local) -> None:
             softmax = self.softmax
@@ -216,16 +218,16 @@ class _Tile:
     def _load_block(self, rows: Rows, further: Expr | int) -> None:
         """block = keys, or, `further` rows on, values; zeros past head_dim."""
         plan, head_dim = self.plan, self.shape.head_dim
-        size = VECTOR
-        if rows.is_float16 and head_dim % self.unit.vector == 0:
-            size = self.unit.vector
+        size, copied = VECTOR, False
+        if rows.is_float16 and self.unit.vector > 1 and head_dim % self.unit.vector == 0:
+            size, copied = self.unit.vector, True
 
         def load(i: Expr) -> None:
             j, at = split(i, plan.dim // size)
             row = bind(self.places[j] + further)
             with T.If(at * size < head_dim):
                 with T.Then():
-                    if rows.is_float16:
+                    if copied:
                         cells = T.Ramp(at * size, 1, size)
                         store(self.block, rows.copy(row, at, size), j, cells)
                     else:
@@ -244,15 +246,19 @@ class _Tile:
         halves = Local(VECTOR, "float16")
         for x, value in enumerate(values):
             halves[x] = value.astype("float16")
-        with T.vectorized(VECTOR) as v:
-            store(target, halves[int32(v)], row, at * VECTOR + int32(v))
+        vector = min(self.unit.vector, VECTOR)
+        for first in range(0, VECTOR, vector):
+            with T.vectorized(vector) as v:
+                x = first + int32(v)
+                store(target, halves[x], row, at * VECTOR + x)
 
     def _multiply_keys(self) -> None:
         """scores[key, row] = queries times keys."""
         plan, unit = self.plan, self.unit
         stride, edge = plan.dim + _GAP, plan.edge
-        a, b = unit.inputs("a", plan.high), unit.inputs("b", plan.wide)
-        sums = unit.sums(plan.high * plan.wide)
+        a = unit.inputs("a", plan.high, "query")
+        b = unit.inputs("b", plan.wide, "key")
+        sums = unit.sums(plan.high * plan.wide, "score")
         for d in range(0, plan.dim, edge):
             for i in range(plan.high):
                 at = (self.row + i * edge) * stride + d

@@ -166,13 +166,13 @@ class _Products:
         self.row = bind(subgroup % tile.over_rows)
         self.column = bind(subgroup // tile.over_rows % tile.over_columns)
         self.slice = bind(subgroup // (tile.over_rows * tile.over_columns))
-        self.x = unit.inputs("a", tile.high)
-        self.w = unit.inputs("b", tile.wide)
+        self.x = unit.inputs("a", tile.high, "x")
+        self.w = unit.inputs("b", tile.wide, "w")
         self.size = tile.edge**2
         self.cells = shared((tile.subgroups * self.size,))
         # In use from here on: TVM would lay it over the f16 tiles, and then refuse the types.
         store(self.cells, real(0), subgroup * self.size)
-        self.sums = unit.sums(tile.high * tile.wide)
+        self.sums = unit.sums(tile.high * tile.wide, "y")
 
     def add(self, x_tile: Any, w_tile: Any) -> None:
         """Add the products of the tiles; each subgroup takes its slice of their depth."""

@@ -1,14 +1,16 @@
 """Matrices of a subgroup: the half-precision matrix instructions of a device, sums in float32.
 
-Both kinds are intrinsics of TVM that its generators print: `wmma` as nvcuda::wmma (CUDA C++, sm_70
-and later), `simdgroup` as simdgroup_matrix (MSL 2.3, Apple 7 and later). The instructions are used
-directly rather than by a schedule that tensorizes a product of float16 matrices: dequantization,
-odd sizes and float32 activations would have to be rediscovered from it, where here they are lines
-of a loop.
+Two kinds are intrinsics of TVM that its generators print: `wmma` as nvcuda::wmma (CUDA C++, sm_70
+and later), `simdgroup` as simdgroup_matrix (MSL 2.3, Apple 7 and later). The third is WGSL as naga
+extends it (wgpu's experimental `wgpu_cooperative_matrix`): TVM does not know it, so that its lines
+are emitted as text. The instructions are used directly rather than by a schedule that tensorizes a
+product of float16 matrices: dequantization, odd sizes and float32 activations would have to be
+rediscovered from it, where here they are lines of a loop.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Protocol
 
 from mlcc_compiler.ir._tvm import T
@@ -25,12 +27,13 @@ class MatrixUnit(Protocol):
 
     edge: int
     vector: int
-    """Largest vector of float16 in the device's language."""
+    """Largest vector of float16 in the device's language; 1 = none."""
 
-    def inputs(self, side: str, count: int) -> Any:
-        """`count` float16 matrices for the left ("a") or the right ("b") side of products."""
+    def inputs(self, side: str, count: int, name: str) -> Any:
+        """`count` float16 matrices for the left ("a") or the right ("b") side of products. The name
+        is unique among the matrices of a kernel."""
 
-    def sums(self, count: int) -> Any:
+    def sums(self, count: int, name: str) -> Any:
         """`count` float32 matrices of zeros."""
 
     def load(
@@ -60,11 +63,11 @@ class Wmma:
 
     edge, vector = 16, 8
 
-    def inputs(self, side: str, count: int) -> Any:
+    def inputs(self, side: str, count: int, name: str) -> Any:
         """See MatrixUnit."""
         return self._matrices(f"matrix_{side}", count, "float16")
 
-    def sums(self, count: int) -> Any:
+    def sums(self, count: int, name: str) -> Any:
         """See MatrixUnit."""
         made = self._matrices("accumulator", count, "float32")
         for i in range(count):
@@ -113,11 +116,11 @@ class Simdgroup:
 
     edge, vector = 8, 4
 
-    def inputs(self, side: str, count: int) -> Any:
+    def inputs(self, side: str, count: int, name: str) -> Any:
         """See MatrixUnit."""
         return self._matrices(count, "float16")
 
-    def sums(self, count: int) -> Any:
+    def sums(self, count: int, name: str) -> Any:
         """See MatrixUnit."""
         made = self._matrices(count, "float32")
         for i in range(count):
@@ -161,6 +164,82 @@ class Simdgroup:
         return T.alloc_buffer((count * self.edge**2,), dtype, scope="metal.simdgroup")
 
 
+class CooperativeMatrix:
+    """Matrices of a subgroup in WGSL, `edge` x `edge`.
+
+    TVM prints the name of an external function as it stands, so that such a name is a line of WGSL;
+    where the line is more than a call, its last characters make a comment of the parentheses.
+    """
+
+    vector = 1  # TVM prints a vector's access for WGSL as one of each element
+
+    def __init__(self, edge: int) -> None:
+        self.edge = edge
+
+    def inputs(self, side: str, count: int, name: str) -> Any:
+        """See MatrixUnit."""
+        return self._matrices(f"f16,{side.upper()}", count, name)
+
+    def sums(self, count: int, name: str) -> Any:
+        """See MatrixUnit."""
+        return self._matrices("f32,C", count, name)
+
+    def load(
+        self,
+        side: str,
+        matrices: Any,
+        index: int,
+        source: Any,
+        at: Expr,
+        stride: int,
+        *,
+        transposed: bool = False,
+    ) -> None:
+        """See MatrixUnit."""
+        load = f"coopLoad{_WGSL_LAYOUTS[transposed]}<{self._type(f'f16,{side.upper()}')}>"
+        self._at(source, at, f"{matrices[index]} = {load}(at, {stride}u);")
+
+    def multiply(self, sums: Any, index: int, a: Any, i: int, b: Any, j: int) -> None:
+        """See MatrixUnit."""
+        total = sums[index]
+        _line(f"{total} = coopMultiplyAdd({a[i]}, {b[j]}, {total}); //")
+
+    def store(
+        self, sums: Any, index: int, to: Any, at: Expr, stride: int, *, transposed: bool = False
+    ) -> None:
+        """See MatrixUnit."""
+        layout = _WGSL_LAYOUTS[transposed]
+        self._at(to, at, f"coopStore{layout}({sums[index]}, at, {stride}u);")
+
+    def _type(self, parameters: str) -> str:
+        return f"coop_mat{self.edge}x{self.edge}<{parameters}>"
+
+    def _matrices(self, parameters: str, count: int, name: str) -> list[str]:
+        """Declare variables, zero at first, in the current block."""
+        names = [f"matrix_{name}_{i}" for i in range(count)]
+        for each in names:
+            _line(f"var {each} = {self._type(parameters)}")
+        return names
+
+    def _at(self, buffer: Any, at: Expr, line: str) -> None:
+        """A line of WGSL in which `at` points to an element of workgroup memory."""
+        size = prod(int(n) for n in buffer.shape)
+        flat = T.decl_buffer((size,), buffer.dtype, data=buffer.data, scope="shared")
+        _line("{ let at = &", flat[at])
+        _line(f"{line} }} //")
+
+
+def _line(text: str, *arguments: Expr) -> None:
+    T.evaluate(T.call_extern("int32", text, *arguments))
+
+
+_WGSL_LAYOUTS = {False: "T", True: ""}
+"""naga's plain functions take columns one after the other, those with a T rows."""
 _LAYOUTS = {False: "row_major", True: "col_major"}
-UNITS: dict[str, MatrixUnit] = {"wmma": Wmma(), "simdgroup": Simdgroup()}
+UNITS: dict[str, MatrixUnit] = {
+    "wmma": Wmma(),
+    "simdgroup": Simdgroup(),
+    "coop_mat8x8": CooperativeMatrix(8),
+    "coop_mat16x16": CooperativeMatrix(16),
+}
 """By the name in a target's row."""
