@@ -218,6 +218,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
         "_mlcc",
         "mlcc.model.tokenizer.vocabulary",
         "mlcc.model.encoder_driver",
+        "mlcc.util.executor_library",
         "mlcc.util.extras",
     )
     assert not offenders("mlcc", "embedded/c", lambda n: bad(n) and not within(n, *opening))

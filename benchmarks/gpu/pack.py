@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.gpu import libraries
 from benchmarks.gpu.packages import copy_packages
-from mlcc.device.compiled import library as executor_library
+from mlcc.util import executor_library
 from mlcc.util.sizes import size
 
 ROOT = Path(__file__).resolve().parents[2]

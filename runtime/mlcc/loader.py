@@ -16,7 +16,6 @@ from typing import Any
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.kv_format import check_kv, kv_identity
 from mlcc.artifact.schema import TargetInfo
-from mlcc.device.compiled import library as executor_library
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
 from mlcc.device.threads import set_threads
@@ -33,6 +32,7 @@ from mlcc.model.speculation import check_draft
 from mlcc.model.text import text_of
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.model.vision_tower import VisionTower
+from mlcc.util import executor_library
 from mlcc.util.extras import is_here, require
 from mlcc.util.memory import DeviceMemory, available_bytes
 

@@ -65,7 +65,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _executor() -> Iterator[Finding]:
-    from mlcc.device.compiled import library
+    from mlcc.util import executor_library as library
     from mlcc.util.extras import is_here
 
     absent = library.why_absent()

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from mlcc.device.compiled import library
 from mlcc.device.parallel.experimental import nccl
+from mlcc.util import executor_library as library
 from mlcc.util.machine import machine
 from mlcc_targets.native import manylinux
 from mlcc_targets.wasm import build as wasm

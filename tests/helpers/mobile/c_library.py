@@ -11,7 +11,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcc.device.compiled.library import why_absent
+from mlcc.util.executor_library import why_absent
 from tests.helpers import needs
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.device.compiled import library
+from mlcc.util import executor_library as library
 
 DEMO = "MLCC_TEST_DEMO"
 """Environment variable of child processes: the artifact's folder."""

@@ -20,7 +20,6 @@ from mlcc import loader
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.device.check_batch import BadBatchError
-from mlcc.device.compiled import library as executor_library
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.reference.likelihood import log_likelihood
 from mlcc.device.tvm.executor import TvmExecutor
@@ -29,6 +28,7 @@ from mlcc.engine.batch.batch import Batch
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
 from mlcc.loader import compiled_model, open_executor
+from mlcc.util import executor_library
 from tests.runtime.device.helpers.demo import answers, capacity_of, cpu_executor, text_of
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from mlcc.artifact.folder import Artifact
-from mlcc.device.compiled import library as executor_library
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import UnsupportedError
 from mlcc.loader import open_model
+from mlcc.util import executor_library
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

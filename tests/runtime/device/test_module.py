@@ -15,11 +15,11 @@ import pytest
 
 from mlcc.artifact.checks import hash_cache
 from mlcc.artifact.folder import Artifact
-from mlcc.device.compiled import library
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import DeviceError
 from mlcc.loader import open_executor, open_model
+from mlcc.util import executor_library as library
 from tests.runtime.device.conftest import NATIVE
 from tests.runtime.device.helpers.demo import cpu_executor
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.device.compiled import library as executor_library
+from mlcc.util import executor_library
 from mlcc_targets.target import TargetError
 from tests.runtime.device.conftest import DEMO, DEMO_VULKAN, NATIVE
 
@@ -22,7 +22,7 @@ SANITIZED = ("-O0", "-g1", "-fno-sanitize-recover=all")
 SCRIPT = """
 import sys
 from pathlib import Path
-from mlcc.device.compiled import library as executor_library
+from mlcc.util import executor_library
 executor_library.LIBRARY = Path(sys.argv[1])
 import pytest
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))

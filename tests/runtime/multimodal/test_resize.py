@@ -14,7 +14,7 @@ import numpy as np
 import PIL
 import pytest
 
-from mlcc.device.compiled.library import LIBRARY
+from mlcc.util.executor_library import LIBRARY
 from tests.runtime.multimodal.helpers.resize_vectors import FILTERS, PATH, by_pillow, pixels_of
 
 VECTORS: list[dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))

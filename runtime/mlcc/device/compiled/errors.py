@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.device.check_batch import BadBatchError
-from mlcc.device.compiled import library as c
 from mlcc.device.device import DeviceHandle
 from mlcc.errors import (
     ArtifactError,
@@ -17,6 +16,7 @@ from mlcc.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from mlcc.util import executor_library as c
 
 _RAISED: dict[int, Callable[[str], Exception]] = {
     c.WEIGHTS: lambda text: ArtifactError(f"{text}; compile the model again"),

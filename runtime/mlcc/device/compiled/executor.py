@@ -18,7 +18,6 @@ from mlcc.artifact.expert_weights import expert_matrices
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, EmbeddingsInfo, page_shape
 from mlcc.device.check_batch import check_embeddings, check_pages, require
-from mlcc.device.compiled import library as c
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.errors import error_of
 from mlcc.device.compiled_model import CompiledModel
@@ -30,6 +29,7 @@ from mlcc.engine.batch.batch import Batch, Capacity, Result, pairs_of
 from mlcc.engine.batch.tables import TOKEN_COLUMNS, StepLayout
 from mlcc.engine.lora import AdapterMatrix, no_adapters
 from mlcc.errors import DeviceError
+from mlcc.util import executor_library as c
 
 
 class CompiledExecutor:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from mlcc.device.compiled import library as executor_library
 from mlcc.device.compiled.vulkan import least_subgroups
+from mlcc.util import executor_library
 from mlcc.util.fast_dataclass import fast_dataclass
 
 KIND = "webgpu"

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mlcc.device.compiled import library as c
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.parallel.rank_processes import RankProcesses
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceLostError, UnsupportedError
+from mlcc.util import executor_library as c
 
 
 class RankedExecutor(CompiledExecutor):

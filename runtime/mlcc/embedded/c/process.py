@@ -13,9 +13,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from mlcc.device.compiled import library
 from mlcc.embedded.c.codes import Code, Kind, Trim
 from mlcc.embedded.c.model import HostedModel
+from mlcc.util.executor_library import look_in
 
 
 class Process:
@@ -118,5 +118,5 @@ def run() -> None:
     import _mlcc  # type: ignore[import-not-found]
 
     sys.stderr = sys.stdout = _Log(_mlcc)
-    library.look_in(Path(_mlcc.folder()))
+    look_in(Path(_mlcc.folder()))
     asyncio.run(_serve(_mlcc))

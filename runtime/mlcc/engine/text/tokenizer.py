@@ -92,7 +92,7 @@ def bytes_of(piece: str) -> bytes | None:
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
         return bytes.fromhex(piece[3:5])
     try:
-        return bytes(map(_BYTES.__getitem__, piece)) if piece else None
+        return bytes(map(GPT2_BYTES.__getitem__, piece)) if piece else None
     except KeyError:
         return None
 
@@ -104,4 +104,5 @@ def _letters() -> dict[str, int]:
     return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-_BYTES = _letters()
+GPT2_BYTES = _letters()
+"""The byte of each of GPT-2's letters."""

@@ -12,12 +12,14 @@ import json
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from mlcc.model.tokenizer import index
 from mlcc.model.tokenizer.index import TokenIndex, is_byte
+from mlcc.model.tokenizer.native import NativeTokenizer
 from mlcc.model.tokenizer.tokenizer import (
     MANY_IDS,
     MAX_TOKENIZER_BYTES,
@@ -39,7 +41,10 @@ _LONGEST = 128
 
 
 def open_tokenizer(path: Path, sha256: str) -> TextTokenizer:
-    """The tokenizer of a checked file. sha256: its hash. Raises ArtifactError."""
+    """The tokenizer of a checked file: by the package `tokenizers`, else by libmlcc_executor.
+    sha256: its hash. Raises ArtifactError, UnsupportedError."""
+    if find_spec("tokenizers") is None:
+        return NativeTokenizer(path)
     if path.stat().st_size < SMALLEST_FILE:
         return FileTokenizer(path)
     key = f"{sha256}-{index.FORMAT}"

@@ -1,7 +1,7 @@
 """A model's tokenizer: the port, and `tokenizer.json` read by Hugging Face's tokenizers library.
 
-Pyodide has no wheel of that library, which is therefore imported only when a file is read: a
-browser has another implementation of the port.
+That library is imported only when a file is read: phones have no wheel of it (`native.py` reads the
+file there), and a browser has another implementation of the port.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FileTokenizer:
             read = data if data is not None else read_regular(path, MAX_TOKENIZER_BYTES)
             text = read.decode()
         except (OSError, ValueError) as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         self._tokenizer = hf_tokenizer(path, text)
 
     @cached_property
@@ -111,13 +111,14 @@ def hf_tokenizer(path: Path, text: str) -> Any:
     except BaseException as error:  # the library raises bare Exception, and panics
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     made.no_truncation()
     made.no_padding()
     return made
 
 
-def _unreadable(path: Path, error: BaseException) -> ArtifactError:
+def unreadable(path: Path, error: BaseException) -> ArtifactError:
+    """The error for a tokenizer.json that cannot be read."""
     return ArtifactError(f"{path} cannot be read: {error}; compile the model again")
 
 

@@ -1,5 +1,5 @@
 // The C API as a Python module, `libmlcc_executor`: records are tuples, failures one exception,
-// `Failed(status, text)`. mlcc/device/compiled/library.py has its types.
+// `Failed(status, text)`. mlcc/util/executor_library.py has its types.
 //
 // The GIL is released during calls of the C API. For one interpreter per process.
 #include "python/python.h"
@@ -222,6 +222,7 @@ PyMethodDef executor_methods[] = {
 PyMethodDef functions[] = {
     {"open", open_executor, METH_VARARGS, nullptr},
     {"linked", linked, METH_VARARGS, nullptr},
+    {"tokenizer", open_tokenizer, METH_O, nullptr},
     {"webgpu", webgpu, METH_VARARGS, nullptr},
     {"webgpu_devices", webgpu_devices, METH_NOARGS, nullptr},
     {"webgpu_close", webgpu_close, METH_O, nullptr},
@@ -244,7 +245,7 @@ int fill(PyObject* module) {
   executor_type = type_of("libmlcc_executor.Executor", sizeof(Executor), executor);
   words_type = type_of("libmlcc_executor.Words", sizeof(Words), words);
   failed = PyErr_NewException("libmlcc_executor.Failed", nullptr, nullptr);
-  if (executor_type == nullptr || words_type == nullptr || failed == nullptr) return -1;
+  if (executor_type == nullptr || words_type == nullptr || failed == nullptr || !make_tokenizer_type()) return -1;
   if (PyModule_AddObjectRef(module, "Failed", failed) != 0) return -1;
   return PyModule_AddIntConstant(module, "abi", mlcc_executor_abi());
 }
@@ -255,11 +256,15 @@ PyModuleDef definition = {{1, nullptr}, nullptr,   0,     nullptr, "libmlcc_exec
 
 }  // namespace
 
-void raise_unless_ok(mlcc_executor_status status) {
-  if (status == MLCC_OK) return;
-  Held arguments(Py_BuildValue("(iN)", static_cast<int>(status), text_of(mlcc_executor_error())));
+void raise(mlcc_executor_status status, const char* text) {
+  Held arguments(Py_BuildValue("(iN)", static_cast<int>(status), text_of(text)));
   PyErr_SetObject(failed, arguments.get());
   throw Raised();
+}
+
+void raise_unless_ok(mlcc_executor_status status) {
+  if (status == MLCC_OK) return;
+  raise(status, mlcc_executor_error());
 }
 
 }  // namespace mlcc::python

@@ -36,6 +36,10 @@ inline mlcc_executor* handle_of(PyObject* self) { return self_of(self)->handle; 
 // open(...) of the module.
 PyObject* open_executor(PyObject* module, PyObject* arguments);
 
+// tokenizer(json) of the module, and its type (python_tokenizer.cc).
+PyObject* open_tokenizer(PyObject* module, PyObject* json);
+bool make_tokenizer_type();
+
 // Methods of an executor (python_memory.cc).
 PyObject* adapter(PyObject* self, PyObject* arguments);
 PyObject* read_pages(PyObject* self, PyObject* arguments);
@@ -78,6 +82,9 @@ inline PyObject* none() { return Py_BuildValue(""); }
 inline PyObject* text_of(const char* text) {
   return made(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(__builtin_strlen(text)), "replace"));
 }
+
+// Throws Raised with the module's `Failed`.
+[[noreturn]] void raise(mlcc_executor_status status, const char* text);
 
 // Throws Raised if this thread's last call returned another status than MLCC_OK.
 void raise_unless_ok(mlcc_executor_status status);

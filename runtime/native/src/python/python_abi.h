@@ -6,7 +6,7 @@
 // All symbols are weak. In a program without Python they are null, which is harmless: the code that
 // calls them is reached through `PyInit_libmlcc_executor` alone, which only an interpreter calls.
 //
-// Free-threaded interpreters have another object layout; mlcc.device.compiled.library refuses them.
+// Free-threaded interpreters have another object layout; mlcc.util.executor_library refuses them.
 #ifndef MLCC_PYTHON_ABI_H_
 #define MLCC_PYTHON_ABI_H_
 
@@ -103,6 +103,7 @@ MLCC_PYTHON long long PyLong_AsLongLong(PyObject*);
 MLCC_PYTHON unsigned long long PyLong_AsUnsignedLongLong(PyObject*);
 MLCC_PYTHON PyObject* PyFloat_FromDouble(double);
 MLCC_PYTHON PyObject* PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors);
+MLCC_PYTHON const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t* size);
 MLCC_PYTHON char* PyBytes_AsString(PyObject*);
 MLCC_PYTHON Py_ssize_t PyBytes_Size(PyObject*);
 MLCC_PYTHON PyObject* PyByteArray_FromStringAndSize(const char*, Py_ssize_t size);
@@ -110,6 +111,8 @@ MLCC_PYTHON char* PyByteArray_AsString(PyObject*);
 MLCC_PYTHON PyObject* PyList_New(Py_ssize_t size);
 MLCC_PYTHON int PyList_SetItem(PyObject* list, Py_ssize_t index, PyObject* stolen);
 MLCC_PYTHON Py_ssize_t PyTuple_Size(PyObject*);
+MLCC_PYTHON Py_ssize_t PySequence_Size(PyObject*);
+MLCC_PYTHON PyObject* PySequence_GetItem(PyObject*, Py_ssize_t index);
 MLCC_PYTHON PyObject* PyTuple_GetItem(PyObject* tuple, Py_ssize_t index);  // borrowed
 
 }  // extern "C"

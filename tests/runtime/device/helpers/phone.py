@@ -15,9 +15,9 @@ from typing import Any
 
 sys.getandroidapilevel = lambda: 35  # type: ignore[attr-defined]  # what only Android's Python has
 
-from mlcc.device.compiled import library  # noqa: E402
 from mlcc.engine.scheduler.manual_steps import ManualSteps  # noqa: E402
 from mlcc.errors import MlccError  # noqa: E402
+from mlcc.util import executor_library as library  # noqa: E402
 
 
 def computed(folder: str, executors: str, count: int, prompt: list[int]) -> dict[str, Any]:

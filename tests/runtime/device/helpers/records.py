@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mlcc.artifact.folder import Artifact
-from mlcc.device.compiled import library as c
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.util import executor_library as c
 
 
 def braces(values: Iterable[Any]) -> str:

@@ -1,14 +1,14 @@
 """Loads libmlcc_executor as a Python module and declares its types.
 
 One file is both an extension module for Python's stable ABI and a C library (runtime/native).
-`include/executor.h` documents the functions; `executor.py` implements the `Executor` protocol with
-them. Standard library only.
+`include/executor.h` documents the functions; `mlcc/device/compiled/executor.py` implements the
+`Executor` protocol with them, `mlcc/model/tokenizer/native.py` a tokenizer. Standard library only.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
@@ -24,7 +24,7 @@ ABI = 6
 """MLCC_EXECUTOR_ABI."""
 MODULE = "libmlcc_executor"
 """Name of the module and of its init function, wherever the file is."""
-_FOLDER = Path(__file__).resolve().parents[1] / "lib"
+_FOLDER = Path(__file__).resolve().parents[1] / "device" / "lib"
 LIBRARY = _FOLDER / f"{MODULE}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED, LOST = range(10)
@@ -118,6 +118,22 @@ class OpenExecutor(Protocol):
     def close(self) -> None: ...
 
 
+class OpenTokenizer(Protocol):
+    """A tokenizer of `runtime/native/src/tokenizer`. Failures raise the module's `Failed`."""
+
+    def encode(self, text: str, add_special: bool, /) -> bytearray:
+        """int32."""
+        ...
+
+    def decode(self, ids: Sequence[int], skip_special: bool, /) -> str: ...
+
+    def piece(self, token: int, /) -> str | None: ...
+
+    def added(self) -> list[tuple[int, str, int]]:
+        """Ids and texts of the added tokens, and whether they are special."""
+        ...
+
+
 class Module(Protocol):
     """The extension module; `executor.h` documents its functions."""
 
@@ -146,6 +162,8 @@ class Module(Protocol):
     ) -> OpenExecutor: ...
 
     def linked(self, prefix: str, /) -> int: ...
+
+    def tokenizer(self, json: bytes, /) -> OpenTokenizer: ...
 
     def webgpu(self, path: bytes, why_absent: str, /) -> None: ...
 

@@ -1,0 +1,134 @@
+"""libmlcc_executor's tokenizer gives the ids and texts of Hugging Face's `tokenizers`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
+from mlcc.model.tokenizer import indexed
+from mlcc.model.tokenizer.indexed import open_tokenizer
+from mlcc.model.tokenizer.native import NativeTokenizer
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
+from mlcc.util import executor_library
+
+ROOT = Path(__file__).parents[3]
+DEMO = ROOT / "examples" / "demo" / "model" / "tokenizer.json"
+FIXTURE = json.loads((ROOT / "web/tests/model/tokenizer_fixture.json").read_text("utf-8"))
+"""Pipelines of well-known families over two small vocabularies, and difficult texts."""
+TEXTS: list[str] = FIXTURE["texts"]
+SCRIPTS = "aZ é ſK漢字かな한국กิ हिन्दी العربية ελ Жж\u0301\u0327\u200d😀👍🏽🇩🇪ﬁ①½²٣"
+SCRIPTS += "\u00a0\u2028\ufeff\r\n\t'.,!▁Ġ"
+
+pytestmark = pytest.mark.skipif(
+    bool(executor_library.why_absent()), reason=executor_library.why_absent()
+)
+
+
+def fixture_of(kind: dict[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = kind["tokenizer"]
+    model = {**FIXTURE["models"][tree["model"]["base"]], "ignore_merges": False}
+    return {**tree, "model": {**model, "ignore_merges": tree["model"]["ignore_merges"]}}
+
+
+def trees() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, kind in FIXTURE["kinds"].items():
+        yield name, fixture_of(kind)
+    yield "demo", json.loads(DEMO.read_text("utf-8"))
+
+
+KINDS = dict(trees())
+
+
+def pair(tree: dict[str, Any]) -> tuple[Tokenizer, NativeTokenizer]:
+    data = json.dumps(tree)
+    theirs = Tokenizer.from_str(data)
+    theirs.no_truncation()
+    return theirs, NativeTokenizer(Path("tokenizer.json"), data.encode())
+
+
+def assert_equal(theirs: Tokenizer, ours: NativeTokenizer, text: str) -> None:
+    for special in (False, True):
+        wanted = theirs.encode(text, add_special_tokens=special).ids
+        assert list(ours.encode(text, add_special_tokens=special)) == wanted, text
+    assert ours.decode(wanted) == theirs.decode(wanted, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_and_texts_are_those_of_tokenizers(kind: str) -> None:
+    theirs, ours = pair(KINDS[kind])
+    dice = random.Random(1)
+    for text in [*TEXTS, *("".join(dice.choices(SCRIPTS, k=24)) for _ in range(100))]:
+        assert_equal(theirs, ours, text)
+    size = theirs.get_vocab_size()
+    for _ in range(60):
+        ids = [dice.randrange(size + 3) for _ in range(dice.randrange(12))]
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), ids
+    assert [*map(ours.piece, range(size + 3))] == [*map(theirs.id_to_token, range(size + 3))]
+    data = json.dumps(KINDS[kind]).encode()
+    whole = FileTokenizer(Path("tokenizer.json"), data)
+    assert ours.special_tokens() == whole.special_tokens() and ours.longest == whole.longest
+
+
+OPEN = {kind: pair(KINDS[kind]) for kind in ("llama3", "gemma")}
+
+
+@given(st.text(max_size=80), st.sampled_from(sorted(OPEN)))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_text(text: str, kind: str) -> None:
+    assert_equal(*OPEN[kind], text)
+
+
+def test_without_tokenizers_the_model_is_read_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexed, "find_spec", lambda name: None)
+    opened = open_tokenizer(DEMO, "")
+    assert isinstance(opened, NativeTokenizer)
+    assert opened.encode("17 + 25", add_special_tokens=True) == FileTokenizer(DEMO).encode(
+        "17 + 25", add_special_tokens=True
+    )
+
+
+@pytest.mark.parametrize(
+    "part", ["normalizer", "pre_tokenizer", "post_processor", "decoder", "model"]
+)
+def test_an_unknown_part_is_named(part: str) -> None:
+    data = json.dumps({**KINDS["llama3"], part: {"type": "Astral"}}).encode()
+    with pytest.raises(UnsupportedError, match=r"Astral.*pip install tokenizers"):
+        NativeTokenizer(Path("tokenizer.json"), data)
+
+
+def test_one_letter_takes_linear_time() -> None:
+    """A search for each place would take hours."""
+    for kind in ("llama3", "gemma", "deepseek"):
+        _, ours = pair(KINDS[kind])
+        for letter in "a1 \n漢":
+            text = letter * 200_000
+            assert len(ours.encode(text, add_special_tokens=False)) > 1000, kind
+
+
+def test_broken_text_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="not valid UTF-8"):
+        OPEN["llama3"][1].encode("a\ud800", add_special_tokens=False)
+
+
+def test_damaged_files_give_typed_errors() -> None:
+    dice = random.Random(3)
+    whole = [json.dumps(KINDS[kind]).encode() for kind in ("llama3", "gemma", "metaspace")]
+    for _ in range(300):
+        data = bytearray(dice.choice(whole))
+        for _ in range(dice.randrange(1, 6)):
+            at = dice.randrange(len(data))
+            data[at : at + dice.randrange(8)] = bytes(
+                dice.choices(b'{}[]",:0aZ\\\xff-', k=dice.randrange(8))
+            )
+        with contextlib.suppress(ArtifactError, UnsupportedError):
+            NativeTokenizer(Path("t"), bytes(data)).encode("a b1 漢", add_special_tokens=True)
