@@ -820,6 +820,15 @@ ModelState = Literal["loaded", "loading", "unloaded"]
 """loaded = ready; loading = requests wait for it; unloaded = the next request loads it."""
 
 
+class ImageSize(View):
+    """Bounds in pixels: a model reads nothing more of an image that is larger than any of them."""
+
+    longest_edge: int | None
+    shortest_edge: int | None
+    max_pixels: int | None
+    """Width times height."""
+
+
 class Model(View):
     """One entry of /v1/models."""
 
@@ -847,6 +856,8 @@ class Model(View):
     """Values of a request without its own: temperature, top_p, ...; empty for an encoder."""
     input_modalities: list[str] | None
     """Of a model that sees: text, image."""
+    image_size: ImageSize | None
+    """Of a model that sees: clients may scale larger images down to it."""
 
 
 class ModelList(View):

@@ -906,9 +906,19 @@ export interface CompletionChunk extends UsageAtEnd {
 /** loaded = ready; loading = requests wait for it; unloaded = the next request loads it. */
 export type ModelState = 'loaded' | 'loading' | 'unloaded';
 
+/** Bounds in pixels: a model reads nothing more of an image that is larger than any of them. */
+export interface ImageSize {
+  longest_edge?: number;
+  shortest_edge?: number;
+  /** Width times height. */
+  max_pixels?: number;
+}
+
 interface Modalities {
   /** Of a model that sees: text, image. */
   input_modalities?: string[];
+  /** Of a model that sees: clients may scale larger images down to it. */
+  image_size?: ImageSize;
 }
 
 /** One entry of /v1/models. */

@@ -256,7 +256,7 @@ class ModelText:
         if self.vision is None:
             return self
         note = f"'{self.name}' sees, but nothing here decodes images: they are refused"
-        info = replace(self.info, sees=False)
+        info = replace(self.info, image_size=None)
         return replace(self, vision=None, info=info, notes=(*self.notes, note))
 
     def with_parsers(self, tools: str | None, reasoning: str | None) -> ModelText:

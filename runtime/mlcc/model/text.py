@@ -109,5 +109,5 @@ def model_about(manifest: Manifest, config: Mapping[str, Any]) -> ModelInfo:
         + (manifest.adapters.nbytes if manifest.adapters else 0),
         sampling={} if manifest.encoder else default_sampling(config),
         digest=digest.hexdigest(),
-        sees=manifest.vision is not None,
+        image_size=processor_of(manifest.vision).useful_size if manifest.vision else None,
     )

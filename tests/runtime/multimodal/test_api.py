@@ -197,6 +197,7 @@ def test_a_models_sight_is_told(toy: Seeing, blind: Seeing) -> None:
         assert calls.get("/props").body["modalities"] == {"vision": sees, "audio": False}
         (model,) = calls.get("/v1/models").body["data"]
         assert model.get("input_modalities") == (["text", "image"] if sees else None)
+        assert model.get("image_size") == ({"longest_edge": 128} if sees else None)
 
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}

@@ -3,8 +3,9 @@ token ids of texts with several images."""
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import Image
 
 from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
-from mlcc.multimodal.processors.processor import Tile
+from mlcc.multimodal.processors.processor import Box, ImagePlan, Tile
 from mlcc.multimodal.processors.registry import processor_of
 from mlcc.multimodal.prompt import with_rows
 from tests.runtime.multimodal.helpers.oracles import processor_of_transformers, resized_by
@@ -133,6 +134,41 @@ def test_low_detail_takes_few_tokens(name: str) -> None:
     if name == "qwen2_vl":
         width, height = low.tiles[0].size
         assert 0.8 < width * height / (512 * 512) <= 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_image_of_the_useful_size_makes_the_same_tiles(name: str) -> None:
+    """Of a larger image, one scaled down to it: as many tiles of the same sizes, or, where sizes
+    are free, as many tokens or a few more; no square is enlarged."""
+    processor = processor_of(MODELS[name])
+    for size in ((9000, 6000), (6000, 9000), (8000, 8000), (9000, 3000), (1500, 9000)):
+        less = scaled(size, processor.useful_size)
+        assert less < size
+        made, wanted = (processor.plan(*each) for each in (less, size))
+        if MODELS[name].processor == "qwen2_vl":
+            most = MODELS[name].max_pixels // processor.info.patch_size**2 // 4
+            assert 0.9 * processor.tokens(wanted) <= processor.tokens(made) <= most
+            continue
+        assert [tile.size for tile in made.tiles] == [tile.size for tile in wanted.tiles]
+        assert made.resizes[1:] == wanted.resizes[1:]
+        least = 0 if "longest_edge" in processor.useful_size else MODELS[name].image_size
+        sides = [(right - left, lower - upper) for left, upper, right, lower in boxes_of(made)]
+        assert min(map(min, sides)) >= least, size
+
+
+def boxes_of(plan: ImagePlan) -> list[Box]:
+    return [tile.box for tile in plan.tiles]
+
+
+def scaled(size: tuple[int, int], limits: Mapping[str, int]) -> tuple[int, int]:
+    """As the chat page does (web/page/conversation/images.ts)."""
+    longer, shorter, area = max(size), min(size), size[0] * size[1]
+    scale = min(
+        limits.get("longest_edge", longer) / longer,
+        limits.get("shortest_edge", shorter) / shorter,
+        math.sqrt(limits.get("max_pixels", area) / area),
+    )
+    return round(size[0] * scale), round(size[1] * scale)
 
 
 @pytest.mark.parametrize("ids", [[1, 2], [1, 5, 5], [5, 5, 5]])

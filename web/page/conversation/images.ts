@@ -3,6 +3,7 @@
  * and bounded as the server bounds the images of a request.
  */
 
+import type { ImageSize } from '../../src/api.js';
 import { bytes } from '../rendering/format.js';
 import { AttachmentError } from './attachments.js';
 import type { AttachedImage, AttachedText, Attachment, Message } from './conversation.js';
@@ -12,7 +13,7 @@ export const FORMATS = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'] as
 
 type Format = (typeof FORMATS)[number];
 
-/** The longer side of an image in pixels; models use less. */
+/** The longer side of an image in pixels, whatever a model reads. */
 export const MAX_SIDE = 4096;
 
 /** The server's bounds of a request. */
@@ -38,14 +39,18 @@ export async function imageFormat(file: File): Promise<Format | null> {
   );
 }
 
-/** Read an image; one that is larger than models use is scaled down. Raises AttachmentError if the
- * browser cannot decode it. */
-export async function readImage(file: File, format: Format): Promise<AttachedImage> {
+/** Read an image; one that is larger than the model reads is scaled down. Raises AttachmentError if
+ * the browser cannot decode it. */
+export async function readImage(
+  file: File,
+  format: Format,
+  most: ImageSize,
+): Promise<AttachedImage> {
   const bitmap = await createImageBitmap(file).catch(() => {
     throw new AttachmentError(`${file.name} is damaged: the browser cannot decode this image.`);
   });
   try {
-    const scale = Math.min(1, MAX_SIDE / Math.max(bitmap.width, bitmap.height));
+    const scale = scaleWithin(most, bitmap);
     const width = Math.max(1, Math.round(bitmap.width * scale));
     const height = Math.max(1, Math.round(bitmap.height * scale));
     const blob = scale < 1 ? await resized(bitmap, width, height, format) : file.slice();
@@ -54,6 +59,16 @@ export async function readImage(file: File, format: Format): Promise<AttachedIma
   } finally {
     bitmap.close();
   }
+}
+
+/** The factor, at most 1, that makes an image as small as any of the bounds. */
+function scaleWithin(
+  { longest_edge = MAX_SIDE, shortest_edge = MAX_SIDE, max_pixels = MAX_PIXELS }: ImageSize,
+  { width, height }: ImageBitmap,
+): number {
+  const longest = Math.min(longest_edge, MAX_SIDE) / Math.max(width, height);
+  const shortest = shortest_edge / Math.min(width, height);
+  return Math.min(1, longest, shortest, Math.sqrt(max_pixels / (width * height)));
 }
 
 export function isImage(attachment: Attachment): attachment is AttachedImage {

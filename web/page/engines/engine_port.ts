@@ -5,6 +5,7 @@
  * scripted engine in tests.
  */
 
+import type { ImageSize } from '../../src/api.js';
 import type { Folder } from '../../src/model/download/folder.js';
 import type { StoredModel } from '../../src/model/store/catalog.js';
 import type { Timing } from '../../src/openai/timing.js';
@@ -25,10 +26,11 @@ export type Sampling = Readonly<Record<string, number>>;
 export type EngineInfo = TabEngineInfo | ServerEngineInfo;
 
 /** For a model on the visitor's GPU. */
-export type TabEngineInfo = { readonly where: 'tab'; readonly sampling: Sampling } & Pick<
-  TabInfo,
-  'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes' | 'takesImages'
->;
+export type TabEngineInfo = {
+  readonly where: 'tab';
+  readonly sampling: Sampling;
+  readonly imageSize: ImageSize;
+} & Pick<TabInfo, 'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes' | 'takesImages'>;
 
 /** For a model on the server. */
 export interface ServerEngineInfo {
@@ -40,6 +42,8 @@ export interface ServerEngineInfo {
   readonly sampling: Sampling;
   /** Whether the model takes images. */
   readonly takesImages: boolean;
+  /** The largest image that gains it anything; empty if the server does not report it. */
+  readonly imageSize: ImageSize;
   /** The server's address. */
   readonly address: string;
   readonly notes: readonly string[];

@@ -50,7 +50,8 @@ export class AllEngines implements Engines {
     const known = this.#models.find(({ name }) => name === place.name);
     if (!this.server) throw new Error('this page has no server');
     const facts = { context: null, progress: null, sampling: {}, memoryBytes: null, requests: 0 };
-    const unknown = { name: place.name, state: 'loaded', takesImages: false, ...facts } as const;
+    const noImages = { takesImages: false, imageSize: {} };
+    const unknown = { name: place.name, state: 'loaded', ...noImages, ...facts } as const;
     return this.server.engine(known ?? unknown);
   }
 

@@ -3,7 +3,7 @@
  * only, and is sent only to that server.
  */
 
-import type { Usage } from '../../src/api.js';
+import type { ImageSize, Usage } from '../../src/api.js';
 import { ApiError, type ApiErrorBody, MlccError } from '../../src/errors.js';
 import { Completions } from '../../src/openai/completions.js';
 import { lines, readWhole } from '../../src/openai/sse.js';
@@ -32,6 +32,7 @@ export interface ServerModel {
   readonly progress: number | null;
   readonly sampling: Sampling;
   readonly takesImages: boolean;
+  readonly imageSize: ImageSize;
   /** Planned while it is loaded; null if the server does not say. */
   readonly memoryBytes: number | null;
   /** Requests waiting or being answered. */
@@ -58,6 +59,7 @@ interface ListedModel {
   readonly progress?: unknown;
   readonly default_sampling?: unknown;
   readonly input_modalities?: unknown;
+  readonly image_size?: unknown;
   readonly memory_bytes?: unknown;
   readonly requests?: unknown;
   readonly parent?: unknown;
@@ -120,13 +122,14 @@ export class Server {
     }
   }
 
-  engine({ name, context, sampling, takesImages }: ServerModel): ChatEngine {
+  engine({ name, context, sampling, takesImages, imageSize }: ServerModel): ChatEngine {
     const info = {
       where: 'server',
       model: name,
       context,
       sampling,
       takesImages,
+      imageSize,
       address: this.#base,
       notes: [],
     } as const;
@@ -156,7 +159,7 @@ export class Server {
 }
 
 function modelOf(row: ListedModel): ServerModel {
-  const { id, context_length, max_model_len, state, progress, input_modalities } = row;
+  const { id, context_length, max_model_len, state, progress, input_modalities, image_size } = row;
   return {
     name: id,
     context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
@@ -164,9 +167,16 @@ function modelOf(row: ListedModel): ServerModel {
     progress: numberOr(progress),
     sampling: samplingOf(row.default_sampling),
     takesImages: Array.isArray(input_modalities) && input_modalities.includes('image'),
+    imageSize: imageSizeOf(image_size),
     memoryBytes: numberOr(row.memory_bytes),
     requests: numberOr(row.requests) ?? 0,
   };
+}
+
+/** The bounds of images in an entry of /v1/models: sizes of at least a pixel. */
+export function imageSizeOf(listed: unknown): ImageSize {
+  const found = typeof listed === 'object' && listed !== null ? Object.entries(listed) : [];
+  return Object.fromEntries(found.filter(([, size]) => typeof size === 'number' && size >= 1));
 }
 
 function numberOr(value: unknown): number | null {

@@ -5,15 +5,8 @@ import { CreateEngine, type Engine, removeModel, storedModels } from '../../src/
 import { readWhole } from '../../src/openai/sse.js';
 import type { OnProgress } from '../../src/worker/startup.js';
 import { deltas } from './deltas.js';
-import type {
-  ChatDelta,
-  ChatEngine,
-  ChatRequest,
-  ModelRef,
-  Sampling,
-  TabEngineInfo,
-} from './engine_port.js';
-import { samplingOf } from './server_engine.js';
+import type { ChatDelta, ChatEngine, ChatRequest, ModelRef, TabEngineInfo } from './engine_port.js';
+import { imageSizeOf, samplingOf } from './server_engine.js';
 
 export type TabModelRef = Exclude<ModelRef, { kind: 'server' }>;
 
@@ -21,21 +14,24 @@ export const tabEngines = {
   async open(place: TabModelRef, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine> {
     const model = place.kind === 'url' ? place.url : place.folder;
     const engine = await CreateEngine(model, { onProgress, signal });
-    return new TabEngine(engine, await defaultSampling(engine));
+    return new TabEngine(engine, await listed(engine));
   },
   stored: storedModels,
   remove: removeModel,
 };
 
-/** Only shown, so an engine that does not tell it is no failure. */
-async function defaultSampling(engine: Engine): Promise<Sampling> {
+type Listed = Pick<TabEngineInfo, 'sampling' | 'imageSize'>;
+
+/** What /v1/models has and the page can do without, so an engine that fails here is no failure. */
+async function listed(engine: Engine): Promise<Listed> {
   try {
-    const { data } = await readWhole<{ data: { default_sampling?: unknown }[] }>(
-      await engine.fetch('/v1/models'),
-    );
-    return samplingOf(data[0]?.default_sampling);
+    const { data } = await readWhole<{
+      data: { default_sampling?: unknown; image_size?: unknown }[];
+    }>(await engine.fetch('/v1/models'));
+    const [row] = data;
+    return { sampling: samplingOf(row?.default_sampling), imageSize: imageSizeOf(row?.image_size) };
   } catch {
-    return {};
+    return { sampling: {}, imageSize: {} };
   }
 }
 
@@ -44,9 +40,9 @@ class TabEngine implements ChatEngine {
   readonly lost: Promise<Error>;
   readonly #engine: Engine;
 
-  constructor(engine: Engine, sampling: Sampling) {
+  constructor(engine: Engine, facts: Listed) {
     this.#engine = engine;
-    this.info = { where: 'tab', sampling, ...engine.info };
+    this.info = { where: 'tab', ...facts, ...engine.info };
     this.lost = engine.lost;
   }
 

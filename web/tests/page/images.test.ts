@@ -203,7 +203,16 @@ test('a larger image than models use is scaled down, upright; others are sent as
   await removes(page).nth(1).waitFor();
   await page.getByRole('button', { name: 'Send' }).click();
   const [{ content }] = JSON.parse(await answered(page)).messages;
-  const sizes = await page.evaluate(
+  expect(await sizesOf(page, content)).toEqual([
+    [4096, 10],
+    [20, 4096],
+  ]);
+  expect(content[1].image_url.url).toMatch(/^data:image\/jpeg;/);
+});
+
+/** Width and height of each part of a message, all of which are images. */
+function sizesOf(page: Page, content: readonly { readonly image_url: { readonly url: string } }[]) {
+  return page.evaluate(
     (urls: string[]) =>
       Promise.all(
         urls.map(async (url) => {
@@ -213,13 +222,23 @@ test('a larger image than models use is scaled down, upright; others are sent as
           return [image.naturalWidth, image.naturalHeight];
         }),
       ),
-    content.map((part: { image_url: { url: string } }) => part.image_url.url), // and no text
+    content.map((part) => part.image_url.url),
   );
-  expect(sizes).toEqual([
-    [4096, 10],
-    [20, 4096],
+}
+
+test('an image is scaled down to what the chosen model reads', async () => {
+  const page = await connected('&small-images');
+  const large = await drawn(page, { name: 'l.png', width: 400, height: 200 });
+  await give(page, 'drop', ['l.png'], large);
+  await removes(page).waitFor();
+  await give(page, 'drop', ['s.png'], await drawn(page, { name: 's.png', width: 200 }));
+  await removes(page).nth(1).waitFor();
+  await page.getByRole('button', { name: 'Send' }).click();
+  const [{ content }] = JSON.parse(await answered(page)).messages;
+  expect(await sizesOf(page, content)).toEqual([
+    [200, 100],
+    [200, 30],
   ]);
-  expect(content[1].image_url.url).toMatch(/^data:image\/jpeg;/);
 });
 
 test('more than a request can have, other formats and damaged images are refused', async () => {

@@ -23,6 +23,7 @@ from mlcc.api.openai.shapes import (
     CompletionLogprobs,
     CompletionTokensDetails,
     FinishReason,
+    ImageSize,
     Model,
     ModelState,
     ToolCall,
@@ -59,8 +60,13 @@ class ModelInfo:
     """Sampling of a request without parameters of its own; {} for an encoder."""
     digest: str = ""
     """sha256 in hex over the hashes of the artifact's files."""
-    sees: bool = False
-    """Whether prompts may have images."""
+    image_size: ImageSize | None = None
+    """The largest image that gains a model anything; None = it reads text only."""
+
+    @property
+    def sees(self) -> bool:
+        """Whether prompts may have images."""
+        return self.image_size is not None
 
     @property
     def fingerprint(self) -> str:
@@ -298,7 +304,7 @@ def model(
     parent: str | None = None,
     progress: float | None = None,
     sampling: Mapping[str, float] | None = None,
-    sees: bool = False,
+    image_size: ImageSize | None = None,
 ) -> Model:
     """One entry of /v1/models."""
     made: Model = {
@@ -316,8 +322,9 @@ def model(
         "progress": progress,
         "default_sampling": dict(sampling or {}),
     }
-    if sees:
+    if image_size is not None:
         made["input_modalities"] = ["text", "image"]
+        made["image_size"] = image_size
     return made
 
 

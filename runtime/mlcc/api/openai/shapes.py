@@ -254,9 +254,20 @@ ModelState: TypeAlias = Literal["loaded", "loading", "unloaded"]
 """loaded = ready; loading = requests wait for it; unloaded = the next request loads it."""
 
 
+class ImageSize(TypedDict, total=False):
+    """Bounds in pixels: a model reads nothing more of an image that is larger than any of them."""
+
+    longest_edge: int
+    shortest_edge: int
+    max_pixels: int
+    """Width times height."""
+
+
 class _Modalities(TypedDict, total=False):
     input_modalities: list[str]
     """Of a model that sees: text, image."""
+    image_size: ImageSize
+    """Of a model that sees: clients may scale larger images down to it."""
 
 
 class Model(_Modalities):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import ceil, floor
 
+from mlcc.api.openai.shapes import ImageSize
 from mlcc.artifact.schema import VisionInfo
 from mlcc.multimodal.processors.processor import Box, ImagePlan, Processor, TilePlan
 
@@ -33,6 +34,12 @@ class Gemma3(Processor):
             return ImagePlan((), tiles, one)
         text = f"Here is the original image {one} and here are some crops to help you see better "
         return ImagePlan((), tiles, text + " ".join([one] * len(crops)))
+
+    @property
+    def useful_size(self) -> ImageSize:
+        """A square's side; crops of pan and scan are of at least half the shorter side."""
+        side = self.info.image_size
+        return {"shortest_edge": 2 * max(side, LEAST_CROP) if self.info.split else side}
 
 
 def _crops(width: int, height: int, most: int) -> list[Box]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from mlcc.api.openai.shapes import ImageSize
 from mlcc.artifact.schema import VisionInfo
 from mlcc.multimodal.processors.processor import ImagePlan, Processor, Size, TilePlan
 
@@ -39,6 +40,11 @@ class Idefics3(Processor):
         tiles = [_cut(row, column, side) for row in range(rows) for column in range(columns)]
         text = "".join(self._row(row, columns) for row in range(rows))
         return ImagePlan((first, second), (*tiles, whole), f"{text}\n{self._whole}")
+
+    @property
+    def useful_size(self) -> ImageSize:
+        """The longer side before tiling."""
+        return {"longest_edge": min(self.info.longest_edge, MOST_SIDE)}
 
     @property
     def _whole(self) -> str:

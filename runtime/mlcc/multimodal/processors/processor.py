@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from mlcc.api.openai.shapes import ImageSize
 from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -78,6 +79,11 @@ class Processor(ABC):
         """The plan of an image of this size, in pixels; with low_detail one of few tokens: the
         whole image alone, or of fewer pixels. Raises InvalidRequestError for a size that the
         model cannot read."""
+
+    @property
+    @abstractmethod
+    def useful_size(self) -> ImageSize:
+        """The size up to which an image gains the model anything, by transformers' names."""
 
     def rows(self, size: Size) -> int:
         """The tokens that stand for a tile of this size."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import ceil, floor, sqrt
 
+from mlcc.api.openai.shapes import ImageSize
 from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import InvalidRequestError
 from mlcc.multimodal.processors.processor import ImagePlan, Processor, Size, TilePlan
@@ -38,6 +39,11 @@ class Qwen2VL(Processor):
             most = max(self.info.min_pixels, min(most, LOW_DETAIL_PIXELS))
         tile = TilePlan((0, 0, width, height), self._size(width, height, most))
         return ImagePlan((), (tile,), self.info.image_token)
+
+    @property
+    def useful_size(self) -> ImageSize:
+        """An image keeps its ratio, and has few enough pixels."""
+        return {"max_pixels": self.info.max_pixels}
 
     def _size(self, width: int, height: int, most: int) -> Size:
         """Multiples of a group of patches, with about the ratio of the image and `most` pixels

@@ -71,7 +71,7 @@ def shown(entry: ModelEntry) -> Model:
         parent=entry.parent,
         progress=entry.progress,
         sampling=entry.info.sampling,
-        sees=entry.info.sees,
+        image_size=entry.info.image_size,
     )
 
 

@@ -109,7 +109,7 @@ def text_of(info: VisionInfo | None, template: str = PARTS_TEMPLATE) -> ModelTex
         Letters(),
         ChatTemplate(template, {}, SPECIAL, marks),
         frozenset([0]),
-        info=ModelInfo(sees=info is not None),
+        info=ModelInfo(image_size=info and processor_of(info).useful_size),
         vision=None if info is None else with_id(info),
     )
 

@@ -170,7 +170,7 @@ export class ChatView {
     this.#notices.clear();
     for (const note of info.notes) this.#notices.add(note, 'note');
     this.#welcome.show(info, isLoaded);
-    this.#composer.takesImages = info.takesImages;
+    this.#composer.takeImages(info.takesImages, info.imageSize);
     this.#announcer.say(
       `${info.model} ${isLoaded ? 'is ready' : 'loads with the first question'}.`,
     );

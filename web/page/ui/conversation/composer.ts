@@ -4,6 +4,7 @@
  * dropped. The draft's text survives a reload.
  */
 
+import type { ImageSize } from '../../../src/api.js';
 import { readAttachment } from '../../conversation/attachments.js';
 import type { AttachedImage, Attachment } from '../../conversation/conversation.js';
 import { FORMATS, imageFormat, isImage, readImage } from '../../conversation/images.js';
@@ -33,6 +34,7 @@ export class Composer {
   readonly #store: TextStore | null;
   #attachments: Attachment[] = [];
   readonly #attachImages: HTMLButtonElement;
+  #imageSize: ImageSize = {};
   #isBusy = false;
   /** Files that are being read. */
   #reading = 0;
@@ -67,9 +69,10 @@ export class Composer {
     this.#changed();
   }
 
-  /** Whether the model takes images. */
-  set takesImages(takesImages: boolean) {
+  /** Whether the model takes images, and up to which size they gain it anything. */
+  takeImages(takesImages: boolean, size: ImageSize): void {
     this.#attachImages.hidden = !takesImages;
+    this.#imageSize = size;
   }
 
   focus(): void {
@@ -107,7 +110,7 @@ export class Composer {
       return;
     }
     this.#events.checkImages(this.#attachments.filter(isImage)); // before a long decoding
-    const image = await readImage(file, format);
+    const image = await readImage(file, format, this.#imageSize);
     this.#events.checkImages([...this.#attachments.filter(isImage), image]);
     this.#attachments.push(image);
   }

@@ -104,7 +104,8 @@ function models(words: URLSearchParams): readonly object[] {
   }
   if (words.has('sees')) {
     const [small, ...others] = MODELS;
-    return [{ ...small, input_modalities: ['text', 'image'] }, ...others];
+    const image_size = words.has('small-images') ? { max_pixels: 20_000 } : undefined;
+    return [{ ...small, input_modalities: ['text', 'image'], image_size }, ...others];
   }
   if (!words.has('unloaded')) return MODELS;
   const state = asked === 0 ? 'unloaded' : asked < 3 ? 'loading' : 'loaded';

@@ -3102,6 +3102,33 @@ public struct ModelState: RawRepresentable, Codable, Hashable, Sendable {
     public static let unloaded = ModelState(rawValue: "unloaded")
 }
 
+/// Bounds in pixels: a model reads nothing more of an image that is larger than any of them.
+public struct ImageSize: Codable, Equatable, Sendable {
+    /// `longest_edge`.
+    public var longestEdge: Int?
+    /// `shortest_edge`.
+    public var shortestEdge: Int?
+    /// Width times height.
+    public var maxPixels: Int?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        longestEdge: Int? = nil,
+        shortestEdge: Int? = nil,
+        maxPixels: Int? = nil
+    ) {
+        self.longestEdge = longestEdge
+        self.shortestEdge = shortestEdge
+        self.maxPixels = maxPixels
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case longestEdge = "longest_edge"
+        case shortestEdge = "shortest_edge"
+        case maxPixels = "max_pixels"
+    }
+}
+
 /// One entry of /v1/models.
 public struct Model: Codable, Equatable, Sendable {
     /// `id`.
@@ -3128,6 +3155,8 @@ public struct Model: Codable, Equatable, Sendable {
     public var defaultSampling: [String: Double]
     /// Of a model that sees: text, image.
     public var inputModalities: [String]?
+    /// Of a model that sees: clients may scale larger images down to it.
+    public var imageSize: ImageSize?
 
     /// With its fields; those that are nil are left out of the JSON.
     public init(
@@ -3142,7 +3171,8 @@ public struct Model: Codable, Equatable, Sendable {
         parent: String? = nil,
         progress: Double? = nil,
         defaultSampling: [String: Double],
-        inputModalities: [String]? = nil
+        inputModalities: [String]? = nil,
+        imageSize: ImageSize? = nil
     ) {
         self.id = id
         self.created = created
@@ -3156,6 +3186,7 @@ public struct Model: Codable, Equatable, Sendable {
         self.progress = progress
         self.defaultSampling = defaultSampling
         self.inputModalities = inputModalities
+        self.imageSize = imageSize
     }
 
     enum CodingKeys: String, CodingKey {
@@ -3171,6 +3202,7 @@ public struct Model: Codable, Equatable, Sendable {
         case progress
         case defaultSampling = "default_sampling"
         case inputModalities = "input_modalities"
+        case imageSize = "image_size"
     }
 }
 

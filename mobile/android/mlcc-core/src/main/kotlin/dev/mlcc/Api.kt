@@ -1746,6 +1746,18 @@ public enum class ModelState {
     UNLOADED,
 }
 
+/** Bounds in pixels: a model reads nothing more of an image that is larger than any of them. */
+@Serializable
+public data class ImageSize(
+    @SerialName("longest_edge")
+    val longestEdge: Long? = null,
+    @SerialName("shortest_edge")
+    val shortestEdge: Long? = null,
+    /** Width times height. */
+    @SerialName("max_pixels")
+    val maxPixels: Long? = null,
+)
+
 /** One entry of /v1/models. */
 @Serializable
 public data class Model(
@@ -1776,6 +1788,9 @@ public data class Model(
     /** Of a model that sees: text, image. */
     @SerialName("input_modalities")
     val inputModalities: List<String>? = null,
+    /** Of a model that sees: clients may scale larger images down to it. */
+    @SerialName("image_size")
+    val imageSize: ImageSize? = null,
 )
 
 /** The answer of /v1/models. */
