@@ -15,9 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools import windows_python
+
 LAVAPIPE = Path(f"/usr/share/vulkan/icd.d/lvp_icd.{platform.machine()}.json")
 """Mesa's Vulkan driver on the CPU."""
 SWIFT_ROOT = Path(__file__).with_name("swift_root.sh")
+WINDOWS = ("python", "-m", "tools.windows_python", "make")
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 """Google's driver in Debian's chromium: no f16, another compiler."""
 
@@ -91,6 +94,7 @@ NEEDS = (
     Need(
         "swift", "debootstrap", "builds the Swift package", swift, ("tools/swift_root.sh", "make")
     ),
+    Need("wine", "wine64", "runs Windows programs", windows_python.is_made, WINDOWS),
     Need("curl", "curl", "asks the server as it says one can", tools("curl")),
     Need("qemu", "qemu-user", "runs arm64 code", tools("qemu-aarch64")),
     Need("an arm64 compiler", CROSS, "builds arm64 programs", tools("aarch64-linux-gnu-gcc")),

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 LOADING_S = 1.0
 """Seconds until progress is shown."""
 GROUPS = {
-    "Device": ("--target", "--cpu", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits", "--tp"),
+    "Device": ("--target", "--cpu", "--os", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits",
+               "--tp"),
     "Quantization": ("--quant", "--bits", "--calibrate", "--head", "--activations", "--kv"),
     "Model": ("--vision", "--reranker", "--merge-lora", "--adapter-rank", "--lora-slots"),
     "Limits": ("--context", "--max-batch", "--max-step-tokens", "--max-rows"),
@@ -50,6 +51,14 @@ GROUPS = {
     metavar="LEVEL",
     help="For cpu: any, host, or a level such as avx2.",
     show_default="any",
+)
+@click.option(
+    "--os",
+    "systems",
+    default="",
+    metavar="NAMES",
+    help="For cpu: systems, some of linux, windows, macos.",
+    show_default="this one",
 )
 @click.option(
     "--arch",
@@ -255,6 +264,7 @@ def _choices(target_name: str, given: dict[str, Any]) -> Choices:
     default = "any" if target_name == "cpu" and not given["static_library"] else "host"
     return Choices(
         cpu=given.pop("cpu") or default,
+        systems=_names(given.pop("systems")),
         archs=_names(given.pop("arch")),
         abis=_names(given.pop("abi")),
         gpu=given.pop("gpu"),

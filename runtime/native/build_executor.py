@@ -3,6 +3,7 @@ wheels, in one library.
 
     python runtime/native/build_executor.py [--counts]     in place, for this machine
     python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
+    python runtime/native/build_executor.py windows OUTPUT   for x86_64 on Windows
 
 By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
 by the system's compiler. Run by `pip install` (hatch_build.py), and by hand after changes.
@@ -24,8 +25,11 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-if str(ROOT / "targets") not in sys.path:
-    sys.path.insert(0, str(ROOT / "targets"))
+for place in (FOLDER, ROOT / "targets"):
+    if str(place) not in sys.path:
+        sys.path.insert(0, str(place))
+
+import windows  # noqa: E402
 
 from mlcc_targets.linking.linker import zig  # noqa: E402
 from mlcc_targets.native import build as plugin  # noqa: E402
@@ -98,6 +102,7 @@ def build(
     link: Sequence[str] = LINK,
     tools: tuple[list[str], list[str]] | None = None,
     ready: Mapping[str, Path] | None = None,
+    left_out: Sequence[str] = windows.ONLY,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
     """Compile all sources and link them into `output`. Raises BuildError.
@@ -105,13 +110,13 @@ def build(
     report: called with the units compiled, and all; zig's C++ library counts as one.
 
     tools: a compiler's command and what it links with, if not those of `toolchain`. ready: objects
-    of units that are compiled already.
+    of units that are compiled already. left_out: units of other systems.
     """
     command, libraries = tools or toolchain(arch or platform.machine())
     common = [*command, *flags, *includes()]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        made = {name: Path(folder) / f"{name}.o" for name in units()}
+        made = {name: Path(folder) / f"{name}.o" for name in units(left_out)}
         objects = {**made, **(ready or {})}
 
         def compile_one(name: str) -> None:
@@ -122,7 +127,7 @@ def build(
             # What takes longest first: zig compiles its C++ library when it first links so.
             alike = [*command, *flags, *(word for word in link if not word.startswith("-Wl,"))]
             empty = [*alike, "-x", "c++", os.devnull, "-o", str(Path(folder) / "empty.so")]
-            work = [pool.submit(_run, empty), *(pool.submit(compile_one, n) for n in units())]
+            work = [pool.submit(_run, empty), *(pool.submit(compile_one, n) for n in made)]
             report(0, len(work))
             try:
                 for done, future in enumerate(as_completed(work), 1):
@@ -140,7 +145,20 @@ def build(
     return output
 
 
-def units() -> dict[str, list[str]]:
+def build_for_windows(output: Path) -> Path:
+    """Likewise for Windows on x86-64, by zig. Raises BuildError, or TargetError without zig."""
+    with tempfile.TemporaryDirectory() as folder:
+        headers = windows.headers(Path(folder), package)
+        declarations = SOURCES / "python" / "python_abi.h"
+        python = windows.python_library(Path(folder), declarations, lambda w: _run([zig(), *w]))
+        command = [zig(), "c++", "-target", windows.TRIPLE, *windows.FLAGS, *headers]
+        flags = [flag for flag in FLAGS if flag != "-fPIC"]
+        tools = command, [str(python)]
+        left_out = windows.LEFT_OUT
+        return build(output, "", flags, windows.LINK, tools, left_out=left_out)
+
+
+def units(left_out: Sequence[str] = windows.ONLY) -> dict[str, list[str]]:
     """What is compiled: the words of a command that say which source, and how.
 
     The slowest come first. The WebGPU plugin is one of them, where the headers of wgpu-native are.
@@ -151,7 +169,8 @@ def units() -> dict[str, list[str]]:
     if has_webgpu():
         found["webgpu"] = ["-std=c++20", *warnings, *plugin.translation_unit()]
     for source in sorted(SOURCES.rglob("*.cc")):
-        found.setdefault(source.stem, [*warnings, ours, str(source)])
+        if source.stem not in left_out:
+            found.setdefault(source.stem, [*warnings, ours, str(source)])
     return found
 
 
@@ -162,7 +181,7 @@ def has_webgpu() -> bool:
 
 def compile_unit(name: str, made: Path, command: Sequence[str]) -> None:
     """Compile a unit of `units` into `made`. Raises BuildError."""
-    _run([*command, *units()[name], "-c", "-o", str(made)])
+    _run([*command, *units(())[name], "-c", "-o", str(made)])
 
 
 def zig_cache() -> dict[str, str]:
@@ -211,6 +230,8 @@ def build_or_explain(
 
 def main() -> int | str | None:
     """Build for this machine; with --counts print the files compiled, and all, as they grow."""
+    if len(sys.argv) == 3 and sys.argv[1] == "windows":
+        return None if build_for_windows(Path(sys.argv[2])) else 1
     if len(sys.argv) == 3:
         return None if build(Path(sys.argv[2]), sys.argv[1]) else 1
     if "--counts" in sys.argv:

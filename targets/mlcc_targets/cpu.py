@@ -1,15 +1,17 @@
 """Target `cpu`: this machine, a named level of x86-64 or Arm, or all levels that matter of either.
 
 All levels of an architecture have the same layout of weights, so their libraries share one set of
-weights (`--cpu any`); the runtime loads the best that the CPU supports.
+weights (`--cpu any`), and so do those for several systems (`--os linux,windows`); the runtime loads
+the best that the CPU and the system support.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from mlcc.util.machine import allow_tiles, cpu_features, cpu_vendor, machine, missing_features
-from mlcc_targets.linking.native_library import archive_for, link_for
+from mlcc_targets.linking.native_library import system_for, this_system
 from mlcc_targets.target import Choices, Target, TargetError
 
 
@@ -90,40 +92,57 @@ def level(name: str) -> Level:
 def target(choices: Choices) -> Target:
     """The row of a CPU level, or of the best of several with the others as alternatives.
 
-    Another architecture than this machine's is compiled for Linux. Raises TargetError.
+    Another architecture than this machine's is compiled for Linux, unless systems are given. Raises
+    TargetError.
     """
-    if choices.cpu != "any" and choices.cpu not in _ANY_OF:
-        return _row(level(choices.cpu))
-    arch = _ANY_OF.get(choices.cpu, machine())
-    if arch not in ANY:
-        raise TargetError(f"no CPU levels for '{arch}'; use --cpu with one of: {_names()}")
-    first, *others = (_beside_others(level(name)) for name in ANY[arch])
+    levels = _levels(choices.cpu)
+    here = levels[0].arch == machine()
+    systems = choices.systems or (this_system() if here else "linux",)
+    if len(levels) == len(systems) == 1:
+        return _row(levels[0], systems[0])
+    first, *others = (
+        _beside_others(level, system, len(systems) > 1) for system in systems for level in levels
+    )
     return replace(first, alternatives=tuple(others))
 
 
-def _beside_others(row: Level) -> Target:
-    return replace(_row(row), variant=row.name, library=f"model.{row.name}.so")
+def _levels(choice: str) -> list[Level]:
+    """The levels of a choice, best first. Raises TargetError."""
+    if choice != "any" and choice not in _ANY_OF:
+        return [level(choice)]
+    arch = _ANY_OF.get(choice, machine())
+    if arch not in ANY:
+        raise TargetError(f"no CPU levels for '{arch}'; use --cpu with one of: {_names()}")
+    return [level(name) for name in ANY[arch]]
 
 
-def _row(row: Level) -> Target:
-    foreign = row.arch != machine()
+def _beside_others(level: Level, system: str, several: bool) -> Target:
+    row = _row(level, system)
+    variant = f"{system}-{level.name}" if several else level.name
+    return replace(row, variant=variant, library=f"model.{variant}{Path(row.library).suffix}")
+
+
+def _row(row: Level, system: str) -> Target:
+    foreign = row.arch != machine() or system != this_system()
     columns, signed = STORED[row.arch]
+    how = system_for(system, row.arch)
     return Target(
         name="cpu",
         device="cpu",
         kernels="cpu",
         page_form="key-columns-byte-quads",
         arch=row.arch,
-        triple=f"{row.arch}-linux-gnu" if foreign else "",
+        triple=how.triple if foreign else "",
         cpu=row.cpu,
         features=row.features,
         vector_bits=row.vector_bits,
         tile_columns=columns,
         signed_codes=signed,
         f16=True,
-        link=link_for(row.arch),
-        archive=archive_for(row.arch),
-        run_missing=f"runs on a Linux machine with {row.arch}" if foreign else "",
+        library=f"model{how.suffix}",
+        link=how.link,
+        archive=how.archive,
+        run_missing=f"runs on a {how.name} machine with {row.arch}" if foreign else "",
     )
 
 

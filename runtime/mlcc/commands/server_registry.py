@@ -55,12 +55,21 @@ def announced(url: str) -> Iterator[None]:
     with ExitStack() as stack:
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
+            stack.callback(_remove, file)  # after it is closed, as Windows wants it
             opened = stack.enter_context(file.open("w", encoding="utf-8"))
-            stack.callback(file.unlink, missing_ok=True)
             _lock(opened)
             opened.write(json.dumps({"url": url}))
             opened.flush()
+        if fcntl is None:
+            from mlcc.util import windows
+
+            stack.enter_context(windows.stoppable())
         yield
+
+
+def _remove(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
 
 
 def servers(url: str | None = None) -> list[Server]:
@@ -176,19 +185,11 @@ def _lock(file: IO[str]) -> None:
 def _is_locked(file: IO[str], pid: int) -> bool:
     """Whether the process that registered it still runs."""
     if fcntl is None:
-        return _alive(pid)
+        from mlcc.util import windows
+
+        return windows.runs(pid)
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     return False
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from typing import Any
 
 import click
@@ -94,5 +95,10 @@ def _end(server: Server) -> None:
             f"the server at {server.url} can be ended where it was started only; name a model to "
             "unload that"
         )
-    os.kill(server.pid, signal.SIGTERM)
+    if sys.platform == "win32":
+        from mlcc.util import windows
+
+        windows.stop(server.pid)
+    else:
+        os.kill(server.pid, signal.SIGTERM)
     click.echo(f"the server at {server.url} ends")

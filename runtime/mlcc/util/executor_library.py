@@ -25,7 +25,8 @@ ABI = 6
 MODULE = "libmlcc_executor"
 """Name of the module and of its init function, wherever the file is."""
 _FOLDER = Path(__file__).resolve().parents[1] / "device" / "lib"
-LIBRARY = _FOLDER / f"{MODULE}.{'dylib' if sys.platform == 'darwin' else 'so'}"
+_SUFFIX = {"darwin": "dylib", "win32": "pyd"}.get(sys.platform, "so")
+LIBRARY = _FOLDER / f"{MODULE}.{_SUFFIX}"
 
 OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED, LOST = range(10)
 RANK = 10

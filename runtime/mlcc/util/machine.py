@@ -38,7 +38,12 @@ def missing_features(needed: tuple[str, ...], present: frozenset[str]) -> tuple[
 def cpu_features() -> frozenset[str]:
     """This CPU's features in lower case without punctuation; empty if they cannot be read."""
     try:
-        words = {"Linux": _linux_words, "Android": _linux_words, "Darwin": _macos_words}[system()]()
+        words = {
+            "Linux": _linux_words,
+            "Android": _linux_words,
+            "Darwin": _macos_words,
+            "Windows": _windows_words,
+        }[system()]()
     except (KeyError, OSError):
         return frozenset()
     return frozenset(_plain(word) for word in words)
@@ -47,6 +52,10 @@ def cpu_features() -> frozenset[str]:
 @cache
 def cpu_vendor() -> str:
     """The CPU vendor as CPUID spells it (GenuineIntel); "" = unknown."""
+    if system() == "Windows" and machine() == "x86_64":
+        from mlcc.util import windows
+
+        return windows.cpu_vendor()
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
@@ -109,6 +118,14 @@ def _macos_words() -> list[str]:
     optional = re.findall(r"^hw\.optional\.(?:arm\.)?(?:FEAT_)?(\w+): 1$", text, re.MULTILINE)
     lists = re.findall(r"^machdep\.cpu\.\w+: (.*)$", text, re.MULTILINE)
     return optional + " ".join(lists).split()
+
+
+def _windows_words() -> list[str]:
+    if machine() != "x86_64":
+        return []
+    from mlcc.util import windows
+
+    return windows.cpu_words()
 
 
 def _plain(word: str) -> str:

@@ -7,6 +7,7 @@ Reads the system's figures; allocates nothing. How a model is fitted into it is 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,10 @@ UNKNOWN_MEMORY = DeviceMemory()
 
 def available_bytes() -> int | None:
     """Bytes available now without swapping, within the container's limit; None = unknown."""
+    if sys.platform == "win32":
+        from mlcc.util import windows
+
+        return windows.available_bytes()
     found = [b for b in (_meminfo(), container_bytes(), _sysconf()) if b is not None]
     return min(found) if found else None
 

@@ -17,7 +17,11 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+#if defined(_WIN32) && defined(MLCC_BUILDS_EXECUTOR)
+#define MLCC_API __declspec(dllexport)
+#elif defined(_WIN32)
+#define MLCC_API __declspec(dllimport)
+#elif defined(__GNUC__)
 #define MLCC_API __attribute__((visibility("default")))
 #else
 #define MLCC_API
@@ -126,7 +130,7 @@ typedef struct {
   int32_t abi;           // MLCC_EXECUTOR_ABI
   int32_t threads;       // of kernels, at least 1
   const char* library;   // path; or "linked:" and the prefix of a linked model.a
-  const char* interface; // the interface that the library must have; NULL = any
+  const char* kernel_interface;  // the interface that the library must have; NULL = any
   const char* const* functions;  // the library's functions, as in the manifest
   int32_t num_functions;
   int32_t num_weights;

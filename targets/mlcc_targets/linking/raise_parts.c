@@ -4,7 +4,12 @@
 
 typedef void (*Raise)(const char* kind, const char* message);
 
-__attribute__((visibility("default"))) Raise __TVMFFIErrorSetRaisedFromCStr;
+#ifdef _WIN32
+__declspec(dllexport)
+#else
+__attribute__((visibility("default")))
+#endif
+Raise __TVMFFIErrorSetRaisedFromCStr;
 
 __attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** parts,
                                                                              int count) {

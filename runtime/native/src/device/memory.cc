@@ -1,16 +1,11 @@
 #include "device/memory.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <tvm/ffi/dtype.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "error.h"
+#include "platform/platform.h"
 
 namespace mlcc {
 namespace {
@@ -25,7 +20,7 @@ struct Borrowed {
 
 struct Owned {
   void AllocData(DLTensor* tensor, void* data) { tensor->data = data; }
-  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
+  void FreeData(DLTensor* tensor) { platform::release(tensor->data); }
 };
 
 uint64_t bytes_of(const ffi::Shape& shape, DLDataType dtype) {
@@ -36,7 +31,7 @@ uint64_t bytes_of(const ffi::Shape& shape, DLDataType dtype) {
 
 void* aligned(uint64_t bytes, const char* what) {
   size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, padded ? padded : kAlignment);
+  void* data = platform::allocate(padded ? padded : kAlignment, kAlignment);
   if (data == nullptr) {
     throw Error(MLCC_MEMORY, "no memory for " + std::string(what) + " (" + std::to_string(bytes) + " bytes)");
   }
@@ -81,40 +76,19 @@ ffi::Tensor borrowed(void* data, const ffi::Shape& shape, DLDataType dtype) {
 
 class WeightFiles::Mapping {
  public:
-  explicit Mapping(const std::string& path) : path_(path) {
-    // Does not block on special files.
-    int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) fail(errno);
-    struct stat status {};
-    int failed = fstat(file, &status) != 0 ? errno : S_ISREG(status.st_mode) ? 0 : EINVAL;
-    size_ = static_cast<uint64_t>(status.st_size);
-    void* start = failed || size_ == 0 ? nullptr : mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-    if (start == MAP_FAILED) failed = errno;
-    close(file);
-    if (failed) fail(failed);
-    data_ = static_cast<char*>(start);
-  }
-  Mapping(const Mapping&) = delete;
-  ~Mapping() {
-    if (data_ != nullptr) munmap(data_, size_);
-  }
+  explicit Mapping(const std::string& path) : path_(path), file_(path) {}
 
   char* at(uint64_t offset, uint64_t bytes) const {
-    if (offset > size_ || bytes > size_ - offset) {
-      throw Error(MLCC_WEIGHTS, path_ + " ends before a weight does: it has " + std::to_string(size_) + " bytes");
+    uint64_t size = file_.size();
+    if (offset > size || bytes > size - offset) {
+      throw Error(MLCC_WEIGHTS, path_ + " ends before a weight does: it has " + std::to_string(size) + " bytes");
     }
-    return data_ + offset;
+    return file_.data() + offset;
   }
 
  private:
-  [[noreturn]] void fail(int number) const {
-    throw Error(number == ENOMEM ? MLCC_MEMORY : MLCC_WEIGHTS,
-                path_ + " cannot be mapped (" + std::strerror(number) + ")");
-  }
-
   std::string path_;
-  uint64_t size_ = 0;
-  char* data_ = nullptr;
+  platform::MappedFile file_;
 };
 
 ffi::Tensor WeightFiles::tensor(const mlcc_weight& weight) {

@@ -1,31 +1,17 @@
 #include "library/library.h"
 
-#if defined(__linux__) && defined(__x86_64__) && !defined(__ANDROID__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#define MLCC_ASKS_FOR_TILES
-#endif
-
 #include "device/memory.h"
 #include "error.h"
 #include "library/linked.h"
+#include "platform/platform.h"
 
 namespace mlcc {
 namespace {
 
 constexpr int kPooled = 2;  // memory::AllocatorType::kPooled
 
-// Request AMX tiles for all threads of the process: libraries for CPUs that have them need it, and no
-// other. (Linux documentation: "Using XSTATE features".) Python checks the result (`check_host`).
-void allow_tiles() {
-#ifdef MLCC_ASKS_FOR_TILES
-  constexpr long kRequestPermission = 0x1023, kTiles = 18;
-  syscall(SYS_arch_prctl, kRequestPermission, kTiles);
-#endif
-}
-
 ffi::Module load(const std::string& path, const ffi::Optional<ffi::Module>& imported) {
-  allow_tiles();
+  platform::allow_tiles();
   if (auto prefix = linked_prefix(path)) return linked_module(*prefix);
   check_library_file(path);
   try {

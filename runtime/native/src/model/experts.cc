@@ -1,22 +1,12 @@
 #include "model/experts.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "device/memory.h"
+#include "platform/platform.h"
 
 namespace mlcc {
 namespace {
-
-// Advises the pages with these bytes, which may have other bytes too. Failed advice only costs time.
-void advise(const char* data, int64_t bytes, int advice) {
-  static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  uintptr_t begin = reinterpret_cast<uintptr_t>(data) / page * page;
-  uintptr_t end = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes);
-  madvise(reinterpret_cast<void*>(begin), end - begin, advice);
-}
 
 const char* bytes_at(const ffi::Tensor& tensor) { return static_cast<const char*>(tensor.data_ptr()); }
 
@@ -24,7 +14,7 @@ const char* bytes_at(const ffi::Tensor& tensor) { return static_cast<const char*
 
 void Experts::add(const ffi::Tensor& tensor, int32_t matrices) {
   matrices_[tensor.data_ptr()] = matrices;
-  advise(bytes_at(tensor), bytes_of(tensor), MADV_RANDOM);
+  platform::will_read_some_of(bytes_at(tensor), bytes_of(tensor));
 }
 
 void Experts::expect(const ffi::AnyView* arguments, int count) const {
@@ -41,7 +31,7 @@ void Experts::expect(const ffi::AnyView* arguments, int count) const {
     int64_t bytes = bytes_of(*tensor) / found->second;
     for (int64_t kind = 0; kind < found->second / experts; ++kind) {  // gate, then up
       for (int64_t j = 1; j <= most; ++j) {
-        advise(bytes_at(*tensor) + (kind * experts + chosen[j]) * bytes, bytes, MADV_WILLNEED);
+        platform::will_read(bytes_at(*tensor) + (kind * experts + chosen[j]) * bytes, bytes);
       }
     }
   }

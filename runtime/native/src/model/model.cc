@@ -73,10 +73,10 @@ void Model::find_functions(const mlcc_executor_options& options) {
       if (std::strcmp(name, kNames[role]) == 0) functions_[role] = found;
     }
   }
-  if (options.interface == nullptr) return;
+  if (options.kernel_interface == nullptr) return;
   std::string found = library_.interface();
-  if (found != options.interface) {
-    throw Error(MLCC_INTERFACE, "it says " + found + ", the manifest " + options.interface);
+  if (found != options.kernel_interface) {
+    throw Error(MLCC_INTERFACE, "it says " + found + ", the manifest " + options.kernel_interface);
   }
 }
 

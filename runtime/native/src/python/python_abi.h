@@ -5,6 +5,7 @@
 //
 // All symbols are weak. In a program without Python they are null, which is harmless: the code that
 // calls them is reached through `PyInit_libmlcc_executor` alone, which only an interpreter calls.
+// Windows has no weak symbols: there the library needs python3.dll.
 //
 // Free-threaded interpreters have another object layout; mlcc.util.executor_library refuses them.
 #ifndef MLCC_PYTHON_ABI_H_
@@ -12,7 +13,11 @@
 
 #include <cstddef>
 
+#ifdef _WIN32
+#define MLCC_PYTHON __declspec(dllimport)
+#else
 #define MLCC_PYTHON __attribute__((weak, visibility("default")))
+#endif
 
 extern "C" {
 

@@ -43,7 +43,7 @@ PyObject* open_executor(PyObject*, PyObject* arguments) {
     PyObject *shapes_of_adapters = nullptr, *peers = nullptr;
     mlcc_step_layout& to = options.layout;
     mlcc_bounds& bounds = options.bounds;
-    parse(arguments, "yziiiOOOO((ii)(ii)(ii)(ii)(ii)(ii)i)(iiiiiii)O(iiO)(iiiO)i", &options.library, &options.interface,
+    parse(arguments, "yziiiOOOO((ii)(ii)(ii)(ii)(ii)(ii)i)(iiiiiii)O(iiO)(iiiO)i", &options.library, &options.kernel_interface,
           &options.threads, &options.device, &options.device_index, &functions, &weights, &groups, &caches,
           &to.header.offset, &to.header.entries, &to.sequences.offset, &to.sequences.entries, &to.rows.offset,
           &to.rows.entries, &to.copies.offset, &to.copies.entries, &to.tokens.offset, &to.tokens.entries,

@@ -57,7 +57,7 @@ uint64_t opened_with(const mlcc_executor_options& options) {
   auto add = [&](const void* data, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3;
   };
-  std::string interface = options.interface ? options.interface : "";
+  std::string interface = options.kernel_interface ? options.kernel_interface : "";
   add(interface.data(), interface.size());
   add(&options.ranks.count, sizeof options.ranks.count);
   add(&options.layout, sizeof options.layout);

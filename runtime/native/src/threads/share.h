@@ -13,7 +13,6 @@
 #include <chrono>
 #include <climits>
 #include <cmath>
-#include <ctime>
 
 namespace mlcc {
 
@@ -69,13 +68,6 @@ class Share {
   Clock::time_point begun_, tried_, next_try_;
   Duration break_ = kShortBreak, computed_{}, cpu_{};
 };
-
-// CPU time of all threads of the process.
-inline Share::Duration process_time() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
 
 }  // namespace mlcc
 

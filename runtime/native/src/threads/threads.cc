@@ -6,8 +6,6 @@
 // then sleep; they sleep at once if other processes use the cores and a step uses fewer threads.
 #include "threads/threads.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/c_backend_api.h>
 
@@ -18,9 +16,11 @@
 #include <climits>
 #include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "platform/platform.h"
 #include "threads/share.h"
 #include "threads/spin.h"
 
@@ -145,7 +145,7 @@ bool Pool::next_job_soon(uint32_t seen, int self) const {
   }
   for (auto end = Clock::now() + kAwake; Clock::now() < end && self < threads_.load();) {
     if (jobs_.load() != seen) return true;
-    sched_yield();
+    std::this_thread::yield();
   }
   return false;
 }
@@ -192,13 +192,13 @@ void Pool::await() const {
     if (pending_.load() == 0) return;
     pause();
   }
-  while (pending_.load() != 0) sched_yield();
+  while (pending_.load() != 0) std::this_thread::yield();
 }
 
 // Never destroyed: its threads run until the process ends. A child of a fork has none of them.
 Pool*& pool() {
   static Pool* the_pool = [] {
-    pthread_atfork(nullptr, nullptr, [] { pool() = new Pool; });
+    platform::in_forked_children([] { pool() = new Pool; });
     return new Pool;
   }();
   return the_pool;
@@ -212,14 +212,14 @@ Turn::Turn(int most) : threads_(most), before_(threads_of_turn) {
   if (most > 1) {
     lock_ = std::unique_lock<std::mutex>(pool()->turn);
     pool()->grow(most - 1);
-    threads_ = pool()->share.begin(most, Clock::now(), process_time);
+    threads_ = pool()->share.begin(most, Clock::now(), platform::process_time);
     pool()->use(threads_);
   }
   threads_of_turn = threads_;
 }
 
 Turn::~Turn() {
-  if (lock_) pool()->share.end(Clock::now(), process_time);
+  if (lock_) pool()->share.end(Clock::now(), platform::process_time);
   threads_of_turn = before_;
 }
 

@@ -1,0 +1,115 @@
+"""`mlcc compile --os`: libraries for other systems beside this one's, over one set of weights."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mlcc.artifact.folder import Artifact
+from mlcc.errors import ArtifactError
+from mlcc_compiler.cli import compile_command
+from mlcc_targets import Choices, TargetError, get_target
+from mlcc_targets.cpu import ANY
+from mlcc_targets.linking.native_library import SYSTEMS, this_system
+from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+
+X86 = Choices(cpu="any-x86-64", systems=SYSTEMS)
+
+
+def test_rows_of_several_systems() -> None:
+    row = get_target("cpu", X86)
+    rows = (row, *row.alternatives)
+    suffixes = {"linux": "so", "windows": "dll", "macos": "dylib"}
+    assert [each.library for each in rows] == [
+        f"model.{system}-{level}.{suffixes[system]}"
+        for system in SYSTEMS
+        for level in ANY["x86_64"]
+    ]
+    assert len({each.page_form for each in rows} | {each.tile_columns for each in rows}) == 2
+
+
+@pytest.mark.parametrize(
+    "target, choices, message",
+    [
+        ("cpu", Choices(systems=("beos",)), "unknown system 'beos'; use --os"),
+        ("cpu", Choices(cpu="arm", systems=("windows",)), "no Windows libraries for aarch64 yet"),
+        ("vulkan", Choices(systems=("linux",)), "is for one system; leave out --os linux"),
+    ],
+)
+def test_what_is_refused(target: str, choices: Choices, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        get_target(target, choices)
+
+
+def exports_and_imports(library: Path) -> tuple[set[str], set[str]]:
+    """Names of a PE library's functions, and of the libraries that it needs (Microsoft's PE format,
+    "The .edata Section" and "The .idata Section")."""
+    data = library.read_bytes()
+
+    def read(form: str, at: int) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{form}", data, at)
+
+    start = read("I", 0x3C)[0]
+    machine, count, _, _, _, size = read("HHIIIH", start + 4)
+    assert data[start : start + 4] == b"PE\0\0" and machine == 0x8664
+    assert read("H", start + 24)[0] == 0x20B  # 64 bit
+    sections = [read("IIII", start + 24 + size + 40 * i + 8) for i in range(count)]
+
+    def at(address: int) -> int:
+        found = next(s for s in sections if s[1] <= address < s[1] + max(s[0], s[2]))
+        return address - found[1] + found[3]
+
+    def text(address: int) -> str:
+        begin = at(address)
+        return data[begin : data.index(b"\0", begin)].decode()
+
+    exports, _, imports, _ = read("IIII", start + 24 + 112)
+    _, names = read("II", at(exports) + 24)[0], read("I", at(exports) + 32)[0]
+    known = read("I", at(exports) + 24)[0]
+    found = {text(read("I", at(names) + 4 * i)[0]) for i in range(known)}
+    needed, place = set(), at(imports)
+    while name := read("IIIII", place)[3]:
+        needed.add(text(name))
+        place += 20
+    return found, needed
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for this system and Windows, by the command."""
+    folder = tmp_path_factory.mktemp("systems")
+    checkpoint, out = write_checkpoint(folder / "model"), folder / "out"
+    systems = ",".join({this_system(): 0, "windows": 0})
+    words = [str(checkpoint), "--target", "cpu", "--cpu", "x86-64", "--os", systems]
+    done = CliRunner().invoke(compile_command, [*words, "--context", "64", "--output", str(out)])
+    assert done.exit_code == 0, done.output
+    return out
+
+
+def test_one_folder_serves_two_systems(both: Path) -> None:
+    names = sorted(path.name for path in both.glob("model.*"))
+    assert names == [f"model.{this_system()}-x86-64.so", "model.windows-x86-64.dll"]
+    assert Artifact.open(both).library_path.name == names[0]
+    (other,) = Artifact.open(both, host=False).alternatives
+    assert other.target.triple == "x86_64-pc-windows-gnu" and other.library.path == names[1]
+    assert len(list(both.glob("*.safetensors"))) == 1
+
+
+def test_a_library_for_windows_needs_the_system_alone(both: Path) -> None:
+    exports, imports = exports_and_imports(both / "model.windows-x86-64.dll")
+    assert {"__TVMFFIErrorSetRaisedFromCStr", "__tvm_ffi__library_bin"} <= exports
+    others = {n for n in map(str.lower, imports) if not n.startswith("api-ms-win-crt-")}
+    assert others == {"kernel32.dll"}
+
+
+def test_windows_alone_does_not_open_here(both: Path) -> None:
+    """The error of the last library says which system it is for."""
+    manifest = json.loads((both / "mlcc.json").read_text(encoding="utf-8"))
+    (other,) = manifest["alternatives"]
+    (both / "mlcc.json").write_bytes((both / other).read_bytes())
+    with pytest.raises(ArtifactError, match=r"compiled for x86_64-pc-windows-gnu .*cannot run"):
+        Artifact.open(both)

