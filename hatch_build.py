@@ -32,6 +32,8 @@ BUILT = "runtime/mlcc/device/lib/*"
 PAGE = "runtime/mlcc/server/page"
 MACHINE = os.environ.get("MLCC_WHEEL_MACHINE") or platform.machine()
 """Whose instruction set the wheel is for: `dev.py release` makes those of two."""
+FOR_WINDOWS = os.environ.get("MLCC_WHEEL_SYSTEM") == "windows"
+"""Whether the wheel is for Windows on x86-64, made on any system."""
 
 
 class PluginHook(BuildHookInterface[Any]):
@@ -46,10 +48,12 @@ class PluginHook(BuildHookInterface[Any]):
         if reason := server_page.build_or_explain(Path(self.root) / PAGE):
             self.app.display_warning(f"mlcc: there will be no chat page: {reason}")
         build_data["artifacts"].append(f"{PAGE}/**")
-        reason = build_executor.build_or_explain(MACHINE)
-        build_nccl.build_or_explain(
-            MACHINE
-        )  # `mlcc.device.parallel.experimental.nccl` says why there is none
+        if FOR_WINDOWS:
+            reason = build_executor.build_for_windows_or_explain()
+        else:
+            reason = build_executor.build_or_explain(MACHINE)
+            # `mlcc.device.parallel.experimental.nccl` says why there is none
+            build_nccl.build_or_explain(MACHINE)
         # The folder is ignored by git, and hatch leaves out what git ignores.
         build_data["artifacts"].append(BUILT)
         if reason:
@@ -62,6 +66,8 @@ class PluginHook(BuildHookInterface[Any]):
 
     def system(self, version: str) -> str:
         """Platform tag: on Linux the systems that the library runs on, not which built it."""
+        if FOR_WINDOWS:
+            return "win_amd64"
         if version == "standard" and sys.platform == "linux":
             try:
                 needed = manylinux.needed_versions(build_executor.LIBRARY)

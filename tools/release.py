@@ -2,10 +2,10 @@
 
     python -m tools.release [FOLDER]       (dist/release)
 
-Wheels for Linux on x86-64 and aarch64, the wheel for browsers, the source distribution, npm's
-package, a bill of materials with third-party licences, and checksums. The result depends only on
-the commit and on the pinned tools: two runs give the same bytes on any machine (tests/e2e/deploy
-checks it). Publishing is a separate step.
+Wheels for Linux on x86-64 and aarch64 and for Windows on x86-64, the wheel for browsers, the source
+distribution, npm's package, a bill of materials with third-party licences, and checksums. The
+result depends only on the commit and on the pinned tools: two runs give the same bytes on any
+machine (tests/e2e/deploy checks it). Publishing is a separate step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from tools import bill
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "dist" / "release"
-MACHINES = ("x86_64", "aarch64")
+SYSTEMS = {
+    "Linux on x86_64": {"MLCC_WHEEL_MACHINE": "x86_64"},
+    "Linux on aarch64": {"MLCC_WHEEL_MACHINE": "aarch64"},
+    "Windows on x86_64": {"MLCC_WHEEL_SYSTEM": "windows"},
+}
+"""What each wheel is for, and how `hatch_build.py` is told."""
 POM = r"<version>(.+?)</version>"
 VERSIONS = {
     "pyproject.toml": r'^version = "(.+?)"',
@@ -83,10 +88,10 @@ def make(output: Path, version: str) -> list[Path]:
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         made = Path(folder) / "release"
         made.mkdir()
-        for machine in MACHINES:
-            say(f"the wheel for {machine}")
-            tree = _export(Path(folder) / machine)
-            _python(*WHEEL, made, tree, env={"MLCC_WHEEL_MACHINE": machine})
+        for system, told in SYSTEMS.items():
+            say(f"the wheel for {system}")
+            tree = _export(Path(folder) / system.replace(" ", "-"))
+            _python(*WHEEL, made, tree, env=told)
         say("the source, and what browsers need")
         _python("-m", "hatchling", "build", "-t", "sdist", "-d", made, cwd=tree)
         _python("-m", "mlcc_targets.wasm.build")

@@ -44,6 +44,7 @@ LACKING = ROOT / "targets" / "mlcc_targets" / "wasm" / "include"
 """Headers that TVM's wheel lacks; some are named relative to themselves."""
 OUTPUT = FOLDER.parent / "mlcc" / "device" / "lib"
 LIBRARY = OUTPUT / "libmlcc_executor.so"
+WINDOWS_LIBRARY = OUTPUT / "libmlcc_executor.pyd"
 FLAGS = (
     "-std=c++17",
     "-O2",
@@ -146,7 +147,11 @@ def build(
 
 
 def build_for_windows(output: Path) -> Path:
-    """Likewise for Windows on x86-64, by zig. Raises BuildError, or TargetError without zig."""
+    """Likewise for Windows on x86-64, by zig. Raises BuildError."""
+    try:
+        zig()
+    except TargetError as error:
+        raise BuildError(str(error)) from error
     with tempfile.TemporaryDirectory() as folder:
         headers = windows.headers(Path(folder), package)
         declarations = SOURCES / "python" / "python_abi.h"
@@ -206,7 +211,8 @@ def _run(words: Sequence[str]) -> None:
 
 def source_hash() -> str:
     """Of all sources and this file: tells whether a library was built from them."""
-    sources = [*SOURCES.rglob("*.*"), *HEADERS.iterdir(), EXPORTS, Path(__file__)]
+    builders = Path(__file__), Path(windows.__file__)
+    sources = [*SOURCES.rglob("*.*"), *HEADERS.iterdir(), EXPORTS, *builders]
     if has_webgpu():
         sources += plugin.SOURCES.rglob("*.*")
     return once.hash_of(sorted(sources))
@@ -228,10 +234,15 @@ def build_or_explain(
     return once.build_or_explain(LIBRARY, source_hash(), make, arch)
 
 
+def build_for_windows_or_explain(library: Path = WINDOWS_LIBRARY) -> str:
+    """Likewise for Windows."""
+    return once.build_or_explain(library, source_hash(), build_for_windows, windows.TRIPLE)
+
+
 def main() -> int | str | None:
     """Build for this machine; with --counts print the files compiled, and all, as they grow."""
     if len(sys.argv) == 3 and sys.argv[1] == "windows":
-        return None if build_for_windows(Path(sys.argv[2])) else 1
+        return build_for_windows_or_explain(Path(sys.argv[2])) or None
     if len(sys.argv) == 3:
         return None if build(Path(sys.argv[2]), sys.argv[1]) else 1
     if "--counts" in sys.argv:

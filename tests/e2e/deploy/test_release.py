@@ -63,7 +63,7 @@ def test_a_text_that_several_share_is_there_once() -> None:
     assert text.count("Do as you like.") == 1
 
 
-@pytest.mark.long  # compiles the executor four times
+@pytest.mark.long  # compiles the executor six times
 def test_two_releases_of_a_commit_are_the_same(web: Path, tmp_path: Path) -> None:
     one, other = (
         {path.name: release.sha256(path) for path in release.make(tmp_path / name, __version__)}
@@ -75,6 +75,10 @@ def test_two_releases_of_a_commit_are_the_same(web: Path, tmp_path: Path) -> Non
     with zipfile.ZipFile(tmp_path / "one" / wheels[0]) as wheel:
         executor = wheel.read("mlcc/device/lib/libmlcc_executor.so")
     assert executor[18:20] == b"\xb7\x00"  # EM_AARCH64
+    assert wheels[2].endswith("-py3-none-win_amd64.whl")
+    with zipfile.ZipFile(tmp_path / "one" / wheels[2]) as wheel:
+        assert wheel.read("mlcc/device/lib/libmlcc_executor.pyd")[:2] == b"MZ"
+        assert not [name for name in wheel.namelist() if name.endswith(".so")]
     for line in (tmp_path / "one" / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()
         assert one[name] == digest
