@@ -210,7 +210,7 @@ class SqliteResponseStore:
 
 def _open_database(path: Path) -> sqlite3.Connection:
     """Open or create the file, readable by its owner only: it contains conversations."""
-    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+    for file in (path, *(Path(f"{path}-{kind}") for kind in ("journal", "wal", "shm"))):
         if file == path or file.is_symlink() or file.exists():
             _check_private(file)
     db = sqlite3.connect(path, timeout=10)

@@ -56,6 +56,8 @@ BROKEN = {
     "bad header entry for 'a'": {"a": row(-4, 8, [3])},
     "negative or not an integer": {"a": row(0, 12, [-3])},
     "unknown dtype 'F99'": {"a": row(0, 12, [3], "F99")},
+    "more than 32 dimensions": {"a": row(0, 12, [3, *[1] * 32])},
+    "or 2.63 elements": {"a": row(0, 1 << 63, [1 << 61])},
     "entry for 'a'": {"a": [1, 2]},
     "not a JSON object": [1],
 }

@@ -45,6 +45,12 @@ VISION = VisionInfo(
 WIDE = 2**31 - 1
 
 
+def test_fields_that_a_processor_does_not_have_are_zero() -> None:
+    """As a manifest without them is read; 1 would be a bound of one pixel or one tile."""
+    bounds = VISION.longest_edge, VISION.max_tiles, VISION.min_pixels, VISION.max_pixels
+    assert bounds == (0, 0, 0, 0) and not VISION.split
+
+
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     folder = make(tmp_path_factory.mktemp("parts") / "tiny")

@@ -90,6 +90,19 @@ def test_damage_is_placed_within_a_large_file(tmp_path: Path) -> None:
     refused(folder, "damaged in bytes 8388608 to 16777216")
 
 
+def test_a_damaged_header_of_weights_is_named_with_its_folder(copy: Path) -> None:
+    """Whose hashes were not checked."""
+    with (copy / "weights-00001-of-00001.safetensors").open("r+b") as file:
+        file.seek(8)
+        file.write(b"[")
+    artifact = Artifact.open(copy, verify=False)
+    with pytest.raises(
+        ArtifactError, match=r"its header is not JSON.*; compile the model"
+    ) as caught:
+        artifact.weights()
+    assert caught.value.message.startswith(f"{copy}: weights-00001-of-00001.safetensors: ")
+
+
 @pytest.mark.parametrize("name", ["weights-00001-of-00001.safetensors", "model.so"])
 def test_truncated_longer_and_missing_files(copy: Path, name: str) -> None:
     path = copy / name

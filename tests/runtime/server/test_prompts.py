@@ -27,7 +27,7 @@ from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
-from mlcc.server.prompts import prompt_pool
+from mlcc.server.prompts import prompt_pool, prompt_worker
 from mlcc.server.prompts.prompt_pool import LARGE, PromptPool, PromptWorker
 from mlcc.server.prompts.prompt_worker import PromptJob
 from tests.helpers.toy.toy_model import Letters, toy_text
@@ -365,3 +365,16 @@ def test_a_refused_prompt_is_freed_without_a_collection() -> None:
         assert asyncio.run(refused())() is None
     finally:
         gc.enable()
+
+
+def test_the_memory_of_the_largest_images() -> None:
+    """50 million pixels of 24 bytes, and 20 MB of files four times: 1.28 GB, as the guide says."""
+    assert prompt_worker.IMAGE_MEMORY_BYTES == 1_280_000_000
+
+
+def test_a_prompt_with_half_a_surrogate_pair_is_written_as_it_is() -> None:
+    async def work() -> str:
+        async with started(toy_text, workers=1) as prompts:
+            return await prompts.written([{"role": "user", "content": "a\ud800"}], None)
+
+    assert "a\ud800" in asyncio.run(work())

@@ -199,7 +199,7 @@ def test_what_the_file_holds_is_bounded_when_it_is_read(tmp_path: Path) -> None:
             run(kept.get("a", "x"))
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm"])
 @pytest.mark.parametrize(
     ("kind", "words"),
     [

@@ -24,6 +24,7 @@ from typing import Any
 
 from mlcc.errors import InvalidRequestError, MlccError, printable
 from mlcc.service.http.routes import SCOPES
+from mlcc.util.files import FileError, read_regular
 
 MAX_BYTES = 4 << 20
 _LIMITS = ("requests_per_minute", "tokens_per_minute")
@@ -105,12 +106,13 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     """Read the keys of a file. Raises InvalidRequestError."""
     where = f"--api-keys {printable(str(path))}"
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_regular(path, MAX_BYTES)  # a pipe would stop the event loop
     except OSError as error:
         raise InvalidRequestError(f"{where}: {error.strerror or error}") from None
+    except FileError as error:
+        raise InvalidRequestError(f"{where} cannot be read: {error}") from None
     try:
-        found = json.loads(raw) if len(raw) <= MAX_BYTES else None
+        found = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{where} is not JSON: {error}") from None
     keys = found.get("keys") if isinstance(found, dict) and len(found) == 1 else None

@@ -32,25 +32,42 @@ class BodyReader:
     def __init__(self, workers: int = WORKERS) -> None:
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
+        self._alone = asyncio.Semaphore(1)
+        """Bounds the processes that read one body each."""
 
     async def parse(self, body: bytes) -> Any:
-        """The value of a large body. A process that died is replaced, and the body is tried once
-        more. Raises InvalidRequestError, or CapacityError if it takes too much memory."""
+        """The value of a large body. Raises InvalidRequestError, or CapacityError if it takes too
+        much memory."""
+        reply = await asyncio.to_thread(chunked_pickle.loads, await self._read(body))
+        if not isinstance(reply, MlccError):
+            return reply
+        try:
+            raise reply
+        finally:
+            del reply  # else the error, this frame and the body wait for a collection
+
+    async def _read(self, body: bytes) -> bytes:
+        """The reply of a process. One that dies takes the bodies that others read with it: each is
+        tried once more, and then in a process of its own, so that no body is refused for another's
+        fault."""
         for _ in range(2):
             pool = self._opened()
             try:
-                data = await asyncio.get_running_loop().run_in_executor(pool, _parse, body)
+                return await _in_pool(pool, body)
             except (BrokenProcessPool, OSError):  # one may die while it is started, too
                 self._discard(pool)
-                continue
-            reply = await asyncio.to_thread(chunked_pickle.loads, data)
-            if not isinstance(reply, MlccError):
-                return reply
+        async with self._alone:
+            pool = _new_pool(1)
             try:
-                raise reply
+                return await _in_pool(pool, body)
+            except (BrokenProcessPool, OSError):
+                raise CapacityError(
+                    "the process that parsed the body was ended three times, perhaps because this "
+                    "machine has too little memory; send fewer values, or try again later",
+                    code="body_too_costly",
+                ) from None
             finally:
-                del reply  # else the error, this frame and the body wait for a collection
-        raise _too_large()
+                pool.shutdown(wait=False)
 
     def close(self) -> None:
         """End all processes. Idempotent."""
@@ -59,8 +76,7 @@ class BodyReader:
 
     def _opened(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, context, _prepare)
+            self._pool = _new_pool(self._workers)
         return self._pool
 
     def _discard(self, pool: ProcessPoolExecutor) -> None:
@@ -84,6 +100,14 @@ class BodyOffload:
     async def check(self, function: Callable[[], T]) -> T:
         """The function's result, computed in a thread if the body was large."""
         return await asyncio.to_thread(function) if self._is_large else function()
+
+
+def _new_pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _prepare)
+
+
+async def _in_pool(pool: ProcessPoolExecutor, body: bytes) -> bytes:
+    return await asyncio.get_running_loop().run_in_executor(pool, _parse, body)
 
 
 def _prepare() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -243,6 +244,19 @@ def test_a_row_that_is_not_good_is_named(tmp_path: Path, row: Any, words: str) -
     assert KEY not in error.value.message, "errors never contain a key"
 
 
+def test_a_pipe_instead_of_the_file_stops_nothing(tmp_path: Path) -> None:
+    """Opening it to read would wait for a writer, in the event loop."""
+    path = tmp_path / "k"
+    path.write_text('{"keys": [{"name": "a", "key": "b"}]}')
+    file = KeyFile(path)
+    path.unlink()
+    os.mkfifo(path)
+    (key,) = file.keys()
+    assert key.name == "a"
+    with pytest.raises(InvalidRequestError, match="cannot be read: it is no regular file"):
+        KeyFile(path)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -252,7 +266,7 @@ def test_a_row_that_is_not_good_is_named(tmp_path: Path, row: Any, words: str) -
         ('{"keys": {}}', 'one field, "keys"'),
         ('{"keys": [], "more": 1}', 'one field, "keys"'),
         ('{"keys": []}', "leave the server open"),
-        ('{"keys": [{"name": "a", "key": "b"}]}' + " " * MAX_BYTES, 'one field, "keys"'),
+        ('{"keys": [{"name": "a", "key": "b"}]}' + " " * MAX_BYTES, "larger than 4 MiB"),
         ('{"keys": [{"name": "a", "key": "b"}, {"name": "a", "key": "c"}]}', r"\[1\] has the name"),
         ('{"keys": [{"name": "a", "key": "b"}, {"name": "c", "key": "b"}]}', r"\[1\] has the key"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,17 @@ import pytest
 from starlette.requests import Request
 
 from mlcc.api.errors import BodyTooLargeError, BusyError, RequestTimeoutError
-from mlcc.server.asgi import BodyMemory, RequestBody, ServiceApp, Settings
+from mlcc.server.asgi import PROBE, BodyMemory, RequestBody, ServiceApp, Settings
 from mlcc.server.auth.keyring import TENANT
+from mlcc.server.http.keepalive import COMMENT
 from mlcc.server.prompts.body_reader import BodyReader
-from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
+from mlcc.service.http.types import (
+    EVENTS_TYPE,
+    LINES_TYPE,
+    ApiRequest,
+    ApiResponse,
+    json_response,
+)
 
 SETTINGS = Settings(max_body_bytes=10, bodies=2)
 
@@ -80,6 +87,7 @@ async def ask(
     method: str = "POST",
     path: str = "/tokenize",
     tenant: str = "t",
+    scope: dict[str, Any] | None = None,
 ) -> list[Any]:
     """The messages that the application sends for a body of these pieces, of a client that leaves
     after it."""
@@ -101,7 +109,7 @@ async def ask(
 
     if pieces[-1:] == (b"leave",):
         gone.set()
-    scope = {
+    scope = scope or {
         "type": "http", "method": method, "path": path, "query_string": b"a=1",
         "headers": [], "state": {TENANT: tenant},
     }  # fmt: skip
@@ -165,14 +173,36 @@ def test_methods_beside_those_of_the_routes() -> None:
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(("pause_s", "refused"), [(0.05, False), (0.3, True)])
-def test_a_body_slower_than_the_rate_is_refused(pause_s: float, refused: bool) -> None:
-    """Fifteen bytes must come within a half second, in pieces of ten."""
+class VirtualTime(asyncio.SelectorEventLoop):
+    """Its clock stands at the next timer whenever nothing else is to be done."""
 
-    async def work() -> None:
-        settings = replace(SETTINGS, max_body_bytes=100, body_rate=30, body_window_s=0.5)
-        pieces = [b"0123456789"] * 8
-        found: list[Any] = []
+    _now = 0.0
+
+    def time(self) -> float:
+        return self._now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]
+            self._now = self._scheduled[0].when()  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("size", "pause_s", "refused"),
+    [
+        (10, 0.05, False),
+        (10, 0.2, False),
+        (10, 0.3, True),
+        (15, 0.4, False),  # exactly the rate, window after window
+        (14, 0.4, True),
+    ],
+)
+def test_a_body_slower_than_the_rate_is_refused(size: int, pause_s: float, refused: bool) -> None:
+    """Fifteen bytes must come within a half second."""
+
+    async def work() -> str | bytes:
+        settings = replace(SETTINGS, max_body_bytes=200, body_rate=30, body_window_s=0.5)
+        pieces = [bytes(size)] * 8
 
         async def receive() -> Any:
             await asyncio.sleep(pause_s)
@@ -183,14 +213,55 @@ def test_a_body_slower_than_the_rate_is_refused(pause_s: float, refused: bool) -
             Request({"type": "http", "headers": []}, receive), settings, BodyMemory(200)
         )
         try:
-            found.append(await body.read())
+            return await body.read()
         except RequestTimeoutError as error:
-            found.append(error.message)
-        (end,) = found
-        assert ("less than 30 bytes a second" in str(end)) == refused
-        assert refused or end == b"0123456789" * 8
+            return error.message
+
+    loop = VirtualTime()
+    try:
+        found = loop.run_until_complete(work())
+    finally:
+        loop.close()
+    assert "less than 30 bytes a second" in str(found) if refused else found == bytes(8 * size)
+
+
+def test_a_body_is_given_back_once() -> None:
+    async def work() -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"12345", "more_body": False}
+
+        memory = BodyMemory(20)
+        body = RequestBody(Request({"type": "http", "headers": []}, receive), SETTINGS, memory)
+        memory.take(3, "")
+        await body.read()
+        assert memory._used == 8
+        body.close()
+        body.close()
+        assert memory._used == 3
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("kind", "probe"), [(LINES_TYPE, b" "), (EVENTS_TYPE, COMMENT), (None, None)]
+)
+def test_bytes_that_ask_whether_a_client_still_reads(kind: str | None, probe: bytes | None) -> None:
+    """They mean nothing in the stream's format; an answer in one piece has none."""
+
+    async def lines() -> AsyncIterator[str]:
+        yield "{}\n"
+
+    async def stream(body: bytes) -> ApiResponse:
+        if kind is None:
+            return json_response(1)
+        return ApiResponse(200, {"content-type": kind}, lines())
+
+    for state in ({}, {"state": {TENANT: "t"}}):
+        scope: dict[str, Any] = {
+            "type": "http", "method": "POST", "path": "/api/chat", "headers": [], **state
+        }  # fmt: skip
+        asyncio.run(ask(app_of(Answers(stream)), b"{}", scope=scope))
+        assert scope["state"].get(PROBE) == probe
 
 
 def test_what_anonymous_means() -> None:

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -287,6 +288,53 @@ def test_a_process_that_dies_is_replaced(reader: BodyReader) -> None:
         for process in reader._pool._processes.values():
             os.kill(process.pid or 0, signal.SIGKILL)
         assert await reader.parse(body) == json.loads(body)
+
+    asyncio.run(work())
+
+
+class Breaking:
+    """A pool whose processes die of another body."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def submit(self, *work: Any) -> Any:
+        raise BrokenProcessPool
+
+    def shutdown(self, wait: bool) -> None:
+        self.closed = not wait
+
+
+def test_no_body_is_refused_for_what_another_did(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many share its processes, the last try is alone."""
+    broken = Breaking()
+    monkeypatch.setattr(reader, "_opened", lambda: broken)
+    body = json.dumps(["x" * SMALL]).encode()
+
+    async def work() -> None:
+        assert (
+            await asyncio.gather(*(reader.parse(body) for _ in range(2))) == [json.loads(body)] * 2
+        )
+
+    asyncio.run(work())
+    assert broken.closed and reader._alone._value == 1
+
+
+def test_closing_waits_for_no_body(reader: BodyReader) -> None:
+    """The event loop answers others meanwhile."""
+
+    async def work() -> None:
+        parsing = asyncio.ensure_future(reader.parse(json.dumps(["x" * SMALL]).encode()))
+        await asyncio.sleep(0)
+        pool = reader._pool
+        assert pool is not None
+        reader.close()
+        assert pool._pending_work_items, "its process has just been started"
+        assert reader._pool is None
+        reader.close()
+        await parsing
 
     asyncio.run(work())
 

@@ -146,9 +146,11 @@ def test_the_least_recently_used_makes_room_and_none_that_answers(tmp_path: Path
             (await pool.lease("b")).release()
             (await pool.lease("c")).release()  # `a` is older, and is held
             assert states(pool) == {"a": "loaded", "b": "unloaded", "c": "loaded"}
+            assert not alive(opened(tmp_path / "b")[0]), "its memory is free"
             second = await pool.lease("c")
             waiting = asyncio.ensure_future(pool.lease("b"))
-            await asyncio.sleep(0)
+            for _ in range(20):  # it waits for memory
+                await asyncio.sleep(0)
             assert not waiting.done()
             with pytest.raises(BusyError, match="'a' is being loaded or answers"):
                 await pool.unload("a")
