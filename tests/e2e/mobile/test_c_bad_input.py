@@ -208,13 +208,9 @@ def test_options_that_are_no_json(host: Host) -> None:
         assert (event.kind, event.status) == (Kind.FAILED, Code.BAD_ARGUMENT)
 
 
-def test_callbacks_that_are_missing(host: Host, c_library: Library, demo: Path) -> None:
+def test_callbacks_that_are_missing(host: Host) -> None:
     reply = host.order(Name.CREATE, '{"model": "x"}', c=4)  # a third of a tokenizer
     assert (reply.c, reply.a, reply.error["code"]) == (Code.NO_CALLBACK, 0, "no_callback")
-    with Host(c_library.program) as alone:  # without site-packages: no tokenizers
-        assert alone.start().c == Code.OK
-        code, name, message = failure(alone, model=str(demo))
-        assert (code, name) == (Code.NO_CALLBACK, "no_callback") and "encode" in message
 
 
 def test_a_bug_in_what_opens_a_model(host: Host) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,22 +26,23 @@ def demo(compiled_demo: Callable[[str, str], Path]) -> Path:
     return compiled_demo("f32", "cpu")
 
 
-def opened(host: Host, callbacks: int, demo: Path) -> int:
-    assert host.start(path=":".join(SITE)).c == 0
+def opened(host: Host, callbacks: int, demo: Path, path: Sequence[str] = SITE) -> int:
+    assert host.start(path=":".join(path)).c == 0
     engine = host.create(callbacks, model=str(demo))
     return engine
 
 
-def test_both_give_the_same_answer(c_library: Library, demo: Path) -> None:
+def test_all_give_the_same_answer(c_library: Library, demo: Path) -> None:
+    """The package `tokenizers`, callbacks, and where there is neither, libmlcc_executor."""
     answers = []
-    for callbacks in (1, 3):
+    for callbacks, path in ((1, SITE), (3, SITE), (1, ())):
         with Host(c_library.program, answering(demo)) as host:
-            engine = opened(host, callbacks, demo)
+            engine = opened(host, callbacks, demo, path)
             host.ready()
             status, body = host.ask(engine, CHAT, BODY).answer()
             assert status == 200
             answers.append({**json.loads(body), "id": "", "created": 0})
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def failing(tokenizer: Tokenizer, at: int, text: bytes = b"") -> Tokenizer:

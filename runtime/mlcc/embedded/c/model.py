@@ -22,6 +22,7 @@ from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.limits import body_bytes
 from mlcc.model.model import Model
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.util.executor_library import why_absent
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.http.types import error_response
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
@@ -249,16 +250,17 @@ class HostedModel:
             self._host.flush(self._number)
 
     def _tokenizer(self) -> TextTokenizer | None:
-        """Return the host's tokenizer; None = the model's own file is used."""
+        """Return the host's tokenizer; None = the model's own file is read, by `tokenizers` or by
+        libmlcc_executor."""
         if self._host.has_tokenizer(self._number):
             folder = self._options.model
             file = Path(folder) / TOKENIZER if folder else None
             return HostTokenizer(self._host, self._number, file)
-        if self._options.open is None and find_spec("tokenizers") is None:
+        if self._options.open is None and why_absent() and find_spec("tokenizers") is None:
             raise NoCallbackError(
                 "the host brings no tokenizer (`encode`, `decode` and `special_tokens` of "
-                "mlcc_host), and Python finds no `tokenizers`; bring it, or add its place to "
-                "`path` of mlcc_python",
+                "mlcc_host), libmlcc_executor, which has one, is not beside libmlcc, and Python "
+                "finds no `tokenizers`; ship libmlcc_executor with the app",
                 code="no_callback",
             )
         return None

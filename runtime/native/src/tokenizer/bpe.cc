@@ -1,6 +1,7 @@
 // Byte-pair encoding. Merges are applied from a heap in the order of their rank, as in `tokenizers`.
 #include <algorithm>
 #include <array>
+#include <deque>
 
 #include "tokenizer/bytes.h"
 #include "tokenizer/invalid.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr size_t kCached = 1 << 14, kLongestCached = 64;
 constexpr uint32_t kBasic = 0x10000;
+constexpr size_t kBatch = 64;
 
 struct Merge {
   uint32_t rank;
@@ -24,12 +26,14 @@ class Merges {
  public:
   void reserve(size_t count) {
     size_t slots = 16;
-    while (slots < 2 * count) slots *= 2;
+    while (2 * slots < 3 * count) slots *= 2;
     slots_.assign(slots, {kFree, {0, 0}});
   }
 
   // A later merge of the same pair takes the place.
   void add(int32_t left, int32_t right, Merge merge) { slots_[place(key_of(left, right))] = {key_of(left, right), merge}; }
+
+  void prefetch(int32_t left, int32_t right) const { __builtin_prefetch(&slots_[start(key_of(left, right))]); }
 
   const Merge* find(int32_t left, int32_t right) const {
     const Slot& slot = slots_[place(key_of(left, right))];
@@ -47,9 +51,13 @@ class Merges {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
 
-  size_t place(uint64_t key) const {
+  size_t start(uint64_t key) const {
     uint64_t hash = key * 0x9E3779B97F4A7C15u;
-    size_t at = (hash ^ hash >> 32) & (slots_.size() - 1);
+    return (hash ^ hash >> 32) & (slots_.size() - 1);
+  }
+
+  size_t place(uint64_t key) const {
+    size_t at = start(key);
     while (slots_[at].key != kFree && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
     return at;
   }
@@ -114,15 +122,37 @@ class Bpe : public Model {
     size_t count = 0;
     json.items([&](Value) { ++count; });
     merges_.reserve(count);
-    uint32_t rank = 0;
-    std::string joined;
+    Batch batch;
     json.items([&](Value item) {
       auto [left, right] = sides(item);
-      joined.assign(left).append(right);
-      int32_t a = vocabulary.id(left), b = vocabulary.id(right), into = vocabulary.id(joined);
-      if (a < 0 || b < 0 || into < 0) throw Invalid("the merge of '" + joined + "' is of what is no token");
-      merges_.add(a, b, {rank++, into});
+      batch.texts.push_back(left);
+      batch.texts.push_back(right);
+      batch.texts.push_back(batch.joined.emplace_back(left).append(right));
+      if (batch.joined.size() == kBatch) add_merges(batch);
     });
+    add_merges(batch);
+  }
+
+  // Merges that are looked up together: of each the left, right and joined text.
+  struct Batch {
+    std::vector<std::string_view> texts;
+    std::deque<std::string> joined;
+    std::vector<int32_t> ids;
+    uint32_t rank = 0;
+  };
+
+  void add_merges(Batch& batch) {
+    vocabulary.find(batch.texts, batch.ids);
+    for (size_t i = 0; i < batch.ids.size(); i += 3) merges_.prefetch(batch.ids[i], batch.ids[i + 1]);
+    for (size_t i = 0; i < batch.ids.size(); i += 3) {
+      int32_t left = batch.ids[i], right = batch.ids[i + 1], into = batch.ids[i + 2];
+      if (left < 0 || right < 0 || into < 0) {
+        throw Invalid("the merge of '" + batch.joined[i / 3] + "' is of what is no token");
+      }
+      merges_.add(left, right, {batch.rank++, into});
+    }
+    batch.texts.clear();
+    batch.joined.clear();
   }
 
   static std::pair<std::string_view, std::string_view> sides(Value item) {
@@ -134,9 +164,10 @@ class Bpe : public Model {
       }
       return {text.substr(0, space), text.substr(space + 1)};
     }
-    std::vector<std::string_view> both;
-    item.items([&](Value side) { both.push_back(side.string()); });
-    if (both.size() != 2) throw Invalid("a merge is no pair");
+    std::string_view both[2];
+    size_t count = 0;
+    item.items([&](Value side) { both[count++ & 1] = side.string(); });
+    if (count != 2) throw Invalid("a merge is no pair");
     return {both[0], both[1]};
   }
 

@@ -129,7 +129,8 @@ class JsonReader {
       if (c == '\\') {
         end = escape(end);
       } else {
-        text_[end++] = c;
+        if (end != at_) text_[end] = c;
+        ++end;
       }
     }
     ++at_;

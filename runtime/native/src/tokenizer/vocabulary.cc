@@ -76,6 +76,25 @@ int32_t Vocabulary::id(std::string_view text) const {
   return slots_[place(text, hash_of(text))].id;
 }
 
+void Vocabulary::find(const std::vector<std::string_view>& texts, std::vector<int32_t>& ids) const {
+  ids.assign(texts.size(), kNone);
+  if (slots_.empty()) return;
+  std::vector<uint64_t> hashes(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    hashes[i] = hash_of(texts[i]);
+    __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)]);
+  }
+  for (uint64_t hash : hashes) {
+    const Slot& slot = slots_[hash & (slots_.size() - 1)];
+    if (slot.id != kNone) __builtin_prefetch(&texts_[static_cast<size_t>(slot.id)]);
+  }
+  for (uint64_t hash : hashes) {
+    const Slot& slot = slots_[hash & (slots_.size() - 1)];
+    if (slot.id != kNone) __builtin_prefetch(texts_[static_cast<size_t>(slot.id)].data());
+  }
+  for (size_t i = 0; i < texts.size(); ++i) ids[i] = slots_[place(texts[i], hashes[i])].id;
+}
+
 void Trie::reserve(size_t nodes) { grow(slots_for(nodes)); }
 
 size_t Trie::place(uint64_t key) const {

@@ -21,6 +21,8 @@ class Vocabulary {
   void add(std::string_view text, uint32_t id);
   // The id of a text, or kNone.
   int32_t id(std::string_view text) const;
+  // The ids of many texts, into `ids`: several times as fast, since the memory of all is fetched at once.
+  void find(const std::vector<std::string_view>& texts, std::vector<int32_t>& ids) const;
   // The text of an id; null data if there is none.
   std::string_view text(uint32_t id) const { return id < texts_.size() ? texts_[id] : std::string_view(); }
   size_t size() const { return size_; }
