@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import random
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.model.tokenizer import indexed
@@ -44,6 +45,40 @@ def trees() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, kind in FIXTURE["kinds"].items():
         yield name, fixture_of(kind)
     yield "demo", json.loads(DEMO.read_text("utf-8"))
+    yield "unigram", unigram()
+    yield "bert", bert()
+
+
+def unigram() -> dict[str, Any]:
+    """As of XLM-R, with a small map of characters."""
+    file = ROOT / "tests/compiler/checkpoint/unigram.json"
+    recorded = json.loads(file.read_text("utf-8"))
+    space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    fewer = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    table = {"type": "Precompiled", "precompiled_charsmap": recorded["charsmap"]}
+    vocab = [list(row) for row in zip(recorded["tokens"], recorded["scores"], strict=True)]
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": [table, fewer]},
+        "pre_tokenizer": space,
+        "post_processor": None,
+        "decoder": space,
+        "model": {"type": "Unigram", "unk_id": 2, "byte_fallback": False, "vocab": vocab},
+    }
+
+
+def bert() -> dict[str, Any]:
+    signs = "abcdefghijklmnopqrstuvwxyz0123456789.,!?漢é"
+    words = ["[UNK]", "[CLS]", "[SEP]", *signs, *(f"##{sign}" for sign in signs), "##ello", "hel"]
+    made = Tokenizer(models.WordPiece({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    made.decoder = decoders.WordPiece()
+    made.add_special_tokens(["[CLS]", "[SEP]"])
+    tree: dict[str, Any] = json.loads(made.to_str())
+    return tree
 
 
 KINDS = dict(trees())
@@ -122,13 +157,59 @@ def test_broken_text_is_refused() -> None:
 
 def test_damaged_files_give_typed_errors() -> None:
     dice = random.Random(3)
-    whole = [json.dumps(KINDS[kind]).encode() for kind in ("llama3", "gemma", "metaspace")]
-    for _ in range(300):
+    whole = [json.dumps(KINDS[kind]).encode() for kind in ("llama3", "gemma", "unigram")]
+    for _ in range(200):
         data = bytearray(dice.choice(whole))
         for _ in range(dice.randrange(1, 6)):
             at = dice.randrange(len(data))
-            data[at : at + dice.randrange(8)] = bytes(
-                dice.choices(b'{}[]",:0aZ\\\xff-', k=dice.randrange(8))
-            )
-        with contextlib.suppress(ArtifactError, UnsupportedError):
-            NativeTokenizer(Path("t"), bytes(data)).encode("a b1 漢", add_special_tokens=True)
+            with_ = bytes(dice.choices(b'{}[]",:0aZ\\\xff-', k=dice.randrange(8)))
+            data[at : at + dice.randrange(8)] = with_
+        tried(bytes(data))
+
+
+VALUES = [
+    None,
+    True,
+    -1,
+    7,
+    1e300,
+    "",
+    "a",
+    "(",
+    "[^\\s]++x",
+    "\\p{L}*|$",
+    [],
+    [[]],
+    {},
+    {"type": "Fuse"},
+]
+
+
+@pytest.mark.parametrize("kind", ["llama3", "deepseek", "gemma", "metaspace", "unigram", "bert"])
+def test_wrong_values_give_typed_errors(kind: str) -> None:
+    dice = random.Random(kind)
+    for _ in range(150):
+        tree = json.loads(json.dumps(KINDS[kind]))
+        for _ in range(dice.randrange(1, 4)):
+            mutate(tree, dice)
+        tried(json.dumps(tree).encode())
+
+
+def mutate(tree: Any, dice: random.Random) -> None:
+    """Puts a value anywhere, seldom into the vocabulary."""
+    while True:
+        keys = [*tree] if isinstance(tree, dict) else [*range(len(tree))]
+        if not keys:
+            return
+        key = dice.choice(keys)
+        if not isinstance(tree[key], (dict, list)) or dice.random() < 0.2:
+            tree[key] = copy.deepcopy(dice.choice(VALUES))
+            return
+        tree = tree[key]
+
+
+def tried(data: bytes) -> None:
+    with contextlib.suppress(ArtifactError, UnsupportedError):
+        opened = NativeTokenizer(Path("t"), data)
+        ids = opened.encode("a b1 漢 e\u0301 <s> Hello, world's", add_special_tokens=True)
+        opened.decode([*ids, -1, 7, 1 << 30])

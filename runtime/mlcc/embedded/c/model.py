@@ -22,11 +22,11 @@ from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.limits import body_bytes
 from mlcc.model.model import Model
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
-from mlcc.util.executor_library import why_absent
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.http.types import error_response
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
+from mlcc.util.executor_library import why_absent
 from mlcc.util.extras import is_here
 
 
