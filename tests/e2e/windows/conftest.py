@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,20 +60,3 @@ def run(*words: str, seconds: float = 120) -> str:
     text = done.stdout.decode(errors="replace")
     assert done.returncode == 0, text
     return text
-
-
-@contextmanager
-def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs while the context is open."""
-    process = subprocess.Popen(
-        windows_python.command(words),
-        env=windows_python.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()

@@ -1,0 +1,187 @@
+"""Checks an installed mlcc on a Windows machine with a compiled model, in about a minute:
+
+    pip install "mlcc-VERSION-py3-none-win_amd64.whl[serve]"
+    python windows_check.py FOLDER        FOLDER: the demo model, compiled with --os windows
+
+Prints a line for each check, "ok", "-" if it cannot be done here, or what came instead, and ends
+with code 1 if one failed. Please send what it prints. The standard library only; the tests run it
+under wine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+QUESTION, ANSWER = "What is 17 + 25?", "17 + 25 = 42"
+MLCC = (sys.executable, "-m", "mlcc")
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+class NotHere(Exception):
+    """A check that this machine does not allow."""
+
+
+class Server:
+    """`mlcc serve` of a folder on a free port."""
+
+    def __init__(self, folder: str) -> None:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        # a group of its own: it alone gets Ctrl-Break
+        group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+        command = [*MLCC, "serve", folder, "--port", str(port)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, creationflags=group,
+        )  # fmt: skip
+        end = time.monotonic() + 120
+        while not self._is_ready():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"the server does not start: {self.output()}")
+            time.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/ready", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def ask(self, **body: Any) -> str:
+        """The whole body of an answer."""
+        given = {"messages": [{"role": "user", "content": QUESTION}], "temperature": 0, **body}
+        where = f"{self.url}/v1/chat/completions"
+        kind = {"content-type": "application/json"}
+        request = urllib.request.Request(where, json.dumps(given).encode(), kind)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            text: str = response.read().decode()
+            return text
+
+    def output(self) -> str:
+        """What it printed, once it has ended; it is killed after a minute."""
+        try:
+            text = self.process.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            text = b"killed: " + self.process.communicate()[0]
+        return text.decode(errors="replace")
+
+
+def mlcc(*words: str) -> str:
+    """What a command prints."""
+    done = subprocess.run(
+        [*MLCC, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False
+    )
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def content(body: str) -> str:
+    """The text of an answer."""
+    text: str = json.loads(body)["choices"][0]["message"]["content"]
+    return text
+
+
+def check_system() -> str:
+    """What Windows answers."""
+    from mlcc.util import machine, memory, windows
+
+    found = sorted(machine.cpu_features())
+    free = memory.available_bytes()
+    assert "sse42" in found and free and windows.runs(os.getpid()), (found, free)
+    return f"{machine.cpu_vendor()}, {free >> 20} MiB free, {' '.join(found)}"
+
+
+def check_run(folder: str) -> str:
+    """One answer."""
+    text = mlcc("run", folder, QUESTION)
+    assert ANSWER in text.splitlines(), text
+    return ANSWER
+
+
+def check_server(folder: str) -> str:
+    """Answers, whole, streamed, held to a schema and four at once; then `ps` and `stop`."""
+    server = Server(folder)
+    try:
+        assert content(server.ask()) == ANSWER
+        events = server.ask(stream=True).split("\n\n")
+        assert events[-2] == "data: [DONE]" and len(events) > 5, events
+        form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+        assert isinstance(json.loads(content(server.ask(response_format=form)))["n"], int)
+        with ThreadPoolExecutor(4) as pool:
+            assert {content(body) for body in pool.map(lambda _: server.ask(), range(4))} == {
+                ANSWER
+            }
+        assert f"{server.url}  " in mlcc("ps")
+        assert f"the server at {server.url} ends" in mlcc("stop", "--url", server.url)
+        text = server.output()
+        assert "killed" not in text and "bug in mlcc" not in text, text
+    finally:
+        server.process.kill()
+    assert server.url not in mlcc("ps")
+    return f"ended with code {server.process.returncode}"
+
+
+def check_break(folder: str) -> str:
+    """Ctrl-Break ends a server as Ctrl-C does."""
+    server = Server(folder)
+    try:
+        try:
+            server.process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT))
+        except OSError as error:
+            raise NotHere("it needs a console") from error
+        text = server.output()
+        assert "killed" not in text and "bug in mlcc" not in text, text
+    finally:
+        server.process.kill()
+    assert server.url not in mlcc("ps")
+    return f"ended with code {server.process.returncode}"
+
+
+def check_kill(folder: str) -> str:
+    """`ps` does not list a server that was killed."""
+    server = Server(folder)
+    server.process.kill()
+    server.output()
+    assert server.url not in mlcc("ps")
+    return "not listed"
+
+
+def main(folder: str) -> int:
+    """Run all checks; the number that failed."""
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("system", check_system),
+        ("run", lambda: check_run(folder)),
+        ("server", lambda: check_server(folder)),
+        ("Ctrl-Break", lambda: check_break(folder)),
+        ("kill", lambda: check_kill(folder)),
+    ]
+    failed = 0
+    if hasattr(sys.stdout, "reconfigure"):  # a console may not know every letter
+        sys.stdout.reconfigure(errors="replace")
+    for name, check in checks:
+        start = time.monotonic()
+        try:
+            result = f"ok    {check()}"
+        except NotHere as error:
+            result = f"-     {error}"
+        except Exception as error:
+            failed += 1
+            result = f"FAIL  {type(error).__name__}: {error}"
+        print(f"{name:10} {time.monotonic() - start:5.1f} s  {result}", flush=True)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
