@@ -150,6 +150,26 @@ def test_one_letter_takes_linear_time() -> None:
             assert len(ours.encode(text, add_special_tokens=False)) > 1000, kind
 
 
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("a" + "*" * 1000, "repetitions"),
+        ("a" * 100_000, "64 KiB"),
+        ("(" * 1000 + ")" * 1000, "nested"),
+        ("(a{900}){900}", "8192 steps"),
+        ("a*b|a", "linear time"),
+        (r"(a)\1", "in the pattern"),
+        ("(?<=ab)c", "in the pattern"),
+        (r"\p{Greek}+", "property"),
+    ],
+)
+def test_patterns_beyond_the_bounds_are_refused(pattern: str, words: str) -> None:
+    part = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    data = json.dumps({**KINDS["gpt2"], "pre_tokenizer": part}).encode()
+    with pytest.raises(UnsupportedError, match=words):
+        NativeTokenizer(Path("t"), data).encode("a" * 100_000, add_special_tokens=False)
+
+
 def test_broken_text_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="not valid UTF-8"):
         OPEN["llama3"][1].encode("a\ud800", add_special_tokens=False)

@@ -31,7 +31,10 @@ class Merges {
   }
 
   // A later merge of the same pair takes the place.
-  void add(int32_t left, int32_t right, Merge merge) { slots_[place(key_of(left, right))] = {key_of(left, right), merge}; }
+  void add(int32_t left, int32_t right, Merge merge) {
+    uint64_t key = key_of(left, right);
+    slots_[place(key)] = {key, merge};
+  }
 
   void prefetch(int32_t left, int32_t right) const { __builtin_prefetch(&slots_[start(key_of(left, right))]); }
 
@@ -93,7 +96,8 @@ class Bpe : public Model {
     read_vocabulary(json["vocab"], vocabulary);
     if (!json["unk_token"].null()) unknown_text_ = json["unk_token"].string(), has_unknown_ = true;
     unknown_ = has_unknown_ ? vocabulary.id(unknown_text_) : Vocabulary::kNone;
-    for (int byte = 0; byte < 256; ++byte) bytes_[byte] = fallback ? vocabulary.id(byte_token(byte)) : Vocabulary::kNone;
+    bytes_.fill(Vocabulary::kNone);
+    for (size_t byte = 0; fallback && byte < 256; ++byte) bytes_[byte] = vocabulary.id(byte_token(byte));
     read_merges(json["merges"]);
     read_letters();
   }
@@ -275,7 +279,7 @@ void read_vocabulary(Value json, Vocabulary& into) {
   json.members([&](std::string_view text, Value id) { into.add(text, id.index()); });
 }
 
-std::string byte_token(int byte) {
+std::string byte_token(size_t byte) {
   static constexpr char kDigits[] = "0123456789ABCDEF";
   return {'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15], '>'};
 }

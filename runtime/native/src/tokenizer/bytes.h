@@ -11,7 +11,7 @@
 namespace mlcc::tokenizer {
 
 // <0x0A>
-std::string byte_token(int byte);
+std::string byte_token(size_t byte);
 
 // The character that stands for a byte.
 inline uint32_t sign_of_byte(uint32_t byte) {

@@ -91,7 +91,8 @@ class Fuse : public Decoder {
 
 class Strip : public Decoder {
  public:
-  explicit Strip(Value json) : sign_(json["content"].string()), start_(json.index("start", 0)), stop_(json.index("stop", 0)) {
+  explicit Strip(Value json)
+      : sign_(json["content"].string()), start_(json.index("start", 0)), stop_(json.index("stop", 0)) {
     if (sign_.empty() || length_of(sign_[0]) != sign_.size()) throw Invalid("the content of a Strip is no character");
   }
 
@@ -190,11 +191,7 @@ class Bpe : public Decoder {
 
 class Steps : public Decoder {
  public:
-  explicit Steps(Value json) {
-    Value inner = json["decoders"];
-    if (!inner.is_array()) throw Invalid("a Sequence lacks \"decoders\"");
-    inner.items([&](Value step) { steps_.push_back(make_decoder(step)); });
-  }
+  explicit Steps(Value json) : steps_(make_steps(json, "decoders", make_decoder)) {}
 
   void apply(Tokens& tokens) const override {
     for (const auto& step : steps_) step->apply(tokens);

@@ -115,7 +115,8 @@ std::unique_ptr<Finder> make_finder(Value pattern) {
 }
 
 Behavior behavior_of(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+  static constexpr std::string_view kNames[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                                "Contiguous"};
   for (int i = 0; i < 5; ++i) {
     if (kNames[i] == name) return static_cast<Behavior>(i);
   }

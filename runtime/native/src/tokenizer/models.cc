@@ -1,4 +1,6 @@
 // WordPiece, WordLevel, and which model a tokenizer.json has.
+#include <algorithm>
+
 #include "tokenizer/bytes.h"
 #include "tokenizer/invalid.h"
 #include "tokenizer/parts.h"

@@ -153,11 +153,7 @@ class Bert : public Normalizer {
 
 class Steps : public Normalizer {
  public:
-  explicit Steps(Value json) {
-    Value inner = json["normalizers"];
-    if (!inner.is_array()) throw Invalid("a Sequence lacks \"normalizers\"");
-    inner.items([&](Value step) { steps_.push_back(make_normalizer(step)); });
-  }
+  explicit Steps(Value json) : steps_(make_steps(json, "normalizers", make_normalizer)) {}
 
   void apply(std::string& text, bool& first) override {
     for (auto& step : steps_) step->apply(text, first);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/invalid.h"
 #include "tokenizer/json.h"
 #include "tokenizer/vocabulary.h"
 
@@ -54,6 +55,19 @@ class Decoder {
   virtual ~Decoder() = default;
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
+
+// The steps of a Sequence. Throws Invalid if it has no list of them, or null among them.
+template <typename Part>
+std::vector<std::unique_ptr<Part>> make_steps(Value json, const char* name, std::unique_ptr<Part> (*make)(Value)) {
+  Value inner = json[name];
+  if (!inner.is_array()) throw Invalid("a Sequence lacks \"" + std::string(name) + "\"");
+  std::vector<std::unique_ptr<Part>> steps;
+  inner.items([&](Value step) {
+    steps.push_back(make(step));
+    if (steps.back() == nullptr) throw Invalid("a Sequence has a step that is null");
+  });
+  return steps;
+}
 
 // Null makes no part.
 std::unique_ptr<Normalizer> make_normalizer(Value json);

@@ -10,7 +10,7 @@ namespace mlcc::tokenizer {
 
 namespace {
 
-constexpr size_t kMostSteps = 8192;
+constexpr size_t kMostSteps = 8192, kMostBytes = 1 << 16;
 constexpr uint32_t kMostRepeats = 1000, kEndless = 0xffffffff;
 constexpr int kDeepest = 64;
 constexpr size_t kMostLookAheads = 6;
@@ -76,6 +76,7 @@ class PatternReader {
   explicit PatternReader(std::string_view pattern) : text_(pattern) {}
 
   Tree read() {
+    if (text_.size() > kMostBytes) throw Unsupported("a pattern of more than 64 KiB");
     Tree made = choice(0);
     if (at_ < text_.size()) throw Invalid("the pattern has a ) too many: " + std::string(text_));
     return made;
@@ -118,7 +119,8 @@ class PatternReader {
   }
 
   Tree repeated(Tree item) {
-    for (;;) {
+    for (int count = 0;; ++count) {
+      if (count > kDeepest) throw Unsupported("a pattern with more than 64 repetitions of one part");
       uint32_t least = 0, most = kEndless;
       bool braces = false;
       if (take("+")) {
@@ -157,7 +159,9 @@ class PatternReader {
   bool number(uint32_t* into) {
     size_t begin = at_;
     uint32_t found = 0;
-    for (; peek() >= '0' && peek() <= '9'; ++at_) found = std::min(found * 10 + static_cast<uint32_t>(peek() - '0'), 100000u);
+    for (; peek() >= '0' && peek() <= '9'; ++at_) {
+      found = std::min(found * 10 + static_cast<uint32_t>(peek() - '0'), 100000u);
+    }
     if (at_ > begin) *into = found;
     return at_ > begin;
   }
@@ -228,8 +232,7 @@ class PatternReader {
 
   // What follows a backslash, as a set of characters.
   CharacterSet escaped_set() {
-    char c = peek();
-    if ((c >= '0' && c <= '9') || (static_cast<signed char>(c) >= 0 && std::string_view("GKRXZkghHyYN").find(c) != std::string_view::npos)) {
+    if (std::string_view("0123456789GKRXZkghHyYN").find(peek()) != std::string_view::npos) {
       refuse(text_.substr(at_ - 1, 2));
     }
     uint32_t code = next();
@@ -419,7 +422,9 @@ class Compiler {
     const Tree& body = tree.inner[at].inner[0];
     if (body.kind != Tree::kSet) return false;
     bool empty = true;
-    for (size_t i = at + 1; i < tree.inner.size(); ++i) empty = empty && tree.inner[i].may_be_empty() && !looks(tree.inner[i]);
+    for (size_t i = at + 1; i < tree.inner.size(); ++i) {
+      empty = empty && tree.inner[i].may_be_empty() && !looks(tree.inner[i]);
+    }
     if (empty) return true;
     const Tree* next = &tree.inner[at + 1];
     if (next->kind == Tree::kRepeat && next->least > 0) next = &next->inner[0];

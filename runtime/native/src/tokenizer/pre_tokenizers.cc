@@ -102,8 +102,9 @@ class Spaces : public Rewrite {
 
 class Steps : public PreTokenizer {
  public:
-  template <typename Step>
-  void add(Step step) { steps_.push_back(std::move(step)); }
+  Steps() = default;
+  explicit Steps(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
+  void add(std::unique_ptr<PreTokenizer> step) { steps_.push_back(std::move(step)); }
   void apply(Words& words) override {
     for (auto& step : steps_) step->apply(words);
   }
@@ -116,14 +117,6 @@ using Made = std::unique_ptr<PreTokenizer>;
 
 Made split(std::unique_ptr<Finder> finder, Behavior behavior, bool inverted = false) {
   return std::make_unique<Split>(std::move(finder), behavior, inverted);
-}
-
-Made sequence(Value json) {
-  auto steps = std::make_unique<Steps>();
-  Value inner = json["pretokenizers"];
-  if (!inner.is_array()) throw Invalid("a Sequence lacks \"pretokenizers\"");
-  inner.items([&](Value step) { steps->add(make_pre_tokenizer(step)); });
-  return steps;
 }
 
 Made byte_level(Value json) {
@@ -145,7 +138,9 @@ Prepend prepend_of(Value json) {
 Made metaspace(Value json) {
   auto steps = std::make_unique<Steps>();
   std::string_view replacement = json.string("replacement", "\xE2\x96\x81");
-  if (replacement.empty() || length_of(replacement[0]) != replacement.size()) throw Invalid("the replacement of a Metaspace is no character");
+  if (replacement.empty() || length_of(replacement[0]) != replacement.size()) {
+    throw Invalid("the replacement of a Metaspace is no character");
+  }
   steps->add(std::make_unique<Spaces>(replacement, prepend_of(json)));
   if (json.flag("split", true)) steps->add(split(text_finder(replacement), Behavior::kNext));
   return steps;
@@ -184,7 +179,7 @@ class Whitespace : public PreTokenizer {
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(Value json) {
   if (json.null()) return nullptr;
   std::string_view type = json["type"].string();
-  if (type == "Sequence") return sequence(json);
+  if (type == "Sequence") return std::make_unique<Steps>(make_steps(json, "pretokenizers", make_pre_tokenizer));
   if (type == "ByteLevel") return byte_level(json);
   if (type == "Split") {
     return split(make_finder(json["pattern"]), behavior_of(json["behavior"].string()), json.flag("invert", false));

@@ -11,7 +11,8 @@ namespace mlcc::tokenizer {
 namespace {
 
 constexpr size_t kMostStates = 4096;
-constexpr uint64_t kMostWork = 256;  // characters read for each one of the text
+constexpr uint64_t kMostWork = 256;  // characters read, and steps followed, for each one of the text
+constexpr size_t kAtLeast = 4096;    // so many of a short text: its states are made
 constexpr uint32_t kBeyond = 0xffffffff;  // "before" at the start of a text
 
 }  // namespace
@@ -158,6 +159,7 @@ int32_t Regex::state_of(const States& steps, uint32_t before) {
 // Where a state goes with a symbol.
 Regex::Arrow Regex::arrow(uint32_t state, uint32_t symbol) {
   ++mark_;
+  work_ += states_[state].first.size();
   Arrow made;
   States sets;
   auto [steps, before] = states_[state];  // a copy: states_ may move
@@ -203,7 +205,7 @@ std::vector<std::pair<uint32_t, uint32_t>> Regex::find(std::string_view text) {
   int64_t last = -1;
   for (size_t at = 0; at <= text.size();) {
     int64_t end = match_at(text, at);
-    if (work_ > kMostWork * (text.size() + 64)) throw Unsupported("a pattern that is not matched in linear time");
+    if (work_ > kMostWork * (text.size() + kAtLeast)) throw Unsupported("a pattern that is not matched in linear time");
     auto begin = static_cast<int64_t>(at);
     if (end < 0 || (end == begin && last == end)) {  // none, or an empty one behind the last
       at += at < text.size() ? length_of(text[at]) : 1;

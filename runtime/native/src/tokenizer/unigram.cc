@@ -1,5 +1,6 @@
 // The unigram model of SentencePiece: the segmentation with the best sum of scores (Viterbi).
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "tokenizer/bytes.h"
@@ -20,7 +21,8 @@ class Unigram : public Model {
     if (!json["unk_id"].null()) unknown_ = static_cast<int32_t>(json["unk_id"].index());
     if (unknown_ >= static_cast<int32_t>(scores_.size())) throw Invalid("the unknown token is not in the vocabulary");
     bool fallback = json.flag("byte_fallback", false);
-    for (int byte = 0; byte < 256; ++byte) bytes_[byte] = fallback ? vocabulary.id(byte_token(byte)) : Vocabulary::kNone;
+    bytes_.fill(Vocabulary::kNone);
+    for (size_t byte = 0; fallback && byte < 256; ++byte) bytes_[byte] = vocabulary.id(byte_token(byte));
   }
 
   void encode(std::string_view word, std::vector<int32_t>& ids) override {
@@ -116,7 +118,7 @@ class Unigram : public Model {
   std::vector<double> scores_;
   double least_ = std::numeric_limits<double>::infinity();
   int32_t unknown_ = Vocabulary::kNone;
-  int32_t bytes_[256];
+  std::array<int32_t, 256> bytes_;
   std::vector<Node> nodes_;
   std::vector<Piece> pieces_;
 };
