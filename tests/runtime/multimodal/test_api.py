@@ -230,6 +230,17 @@ def test_pictures_of_tools_reach_the_engine(toy: Seeing) -> None:
     assert [tile.key for tile in reached[-1].images] == tiles_of(TWO)
 
 
+def test_a_tools_video_becomes_a_note(toy: Seeing) -> None:
+    """Beside an image, which stays."""
+    calls, reached = toy
+    video = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": [image(ONE), video]}
+    assert calls.post("/v1/chat/completions", {"messages": [*ASKED, result]}).status == 200
+    prompt = Letters().decode(reached[-1].prompt)
+    assert "[video left out: this model reads text and images only]" in prompt
+    assert [tile.key for tile in reached[-1].images] == tiles_of(ONE)
+
+
 def test_a_stored_conversation_keeps_its_pictures(toy: Seeing) -> None:
     calls, reached = toy
     first = calls.post(*responses("see ", ONE)).body["id"]
@@ -295,7 +306,8 @@ REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
     ),
     "audio": (
         openai({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}),
-        "messages[0].content[0].type", "unsupported_content_part", "input_audio",
+        "messages[0].content[0].type", "unsupported_content_part",
+        "'input_audio', and only 'text' and 'image_url' are built; send parts of these types",
     ),
     "anthropic address": (
         anthropic({"type": "image", "source": {"type": "url", "url": ADDRESS}}),
@@ -313,6 +325,11 @@ REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
     "responses file": (
         ("/v1/responses", {"input": [{"role": "user", "content": [
             {"type": "input_image", "image_url": data_url(ONE), "file_id": "f"}]}]}),
+        "input[0].content[0].file_id", "unsupported_parameter", "send the image itself",
+    ),
+    "responses file alone": (
+        ("/v1/responses", {"input": [{"role": "user", "content": [
+            {"type": "input_image", "file_id": "f"}]}]}),
         "input[0].content[0].file_id", "unsupported_parameter", "send the image itself",
     ),
     "ollama damaged": (

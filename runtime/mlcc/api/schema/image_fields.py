@@ -29,6 +29,10 @@ class LeftOut(str):
     kind: str
     """The part's type."""
 
+    def note(self, sees: bool = False) -> str:
+        """The note; sees: of a model that reads images too."""
+        return _words(self.kind, sees) if sees else self
+
 
 def left_out(kind: str) -> LeftOut:
     """The note for a part of this type."""
@@ -37,9 +41,10 @@ def left_out(kind: str) -> LeftOut:
     return note
 
 
-def _words(kind: str) -> str:
-    name = printable(kind[:40]).removeprefix("input_").removesuffix("_url")
-    return f"[{name} left out: this model reads text only]"
+def _words(kind: str, sees: bool = False) -> str:
+    name, read = printable(kind[:40]), "text and images" if sees else "text"
+    name = name.removeprefix("input_").removesuffix("_url")
+    return f"[{name} left out: this model reads {read} only]"
 
 
 class ImagePart(LeftOut):

@@ -15,9 +15,13 @@ from mlcc.multimodal.placeholders import ImageCollector
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
-def _not_text(kind: str, where: str) -> UnsupportedError:
+def _not_text(kind: str, where: str, images: bool = False) -> UnsupportedError:
+    """images: whether this message may have some."""
+    built = "'text' is built; send text parts only"
+    if images:
+        built = "'text' and 'image_url' are built; send parts of these types"
     return UnsupportedError(
-        f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
+        f"'{where}' is of type {kind[:40]!a}, and only {built}",
         param=f"{where}.type",
         code="unsupported_content_part",
     )
@@ -181,17 +185,17 @@ def _with_refusal(fields: dict[str, Any]) -> Any:
 
 
 def _joined(parts: Sequence[str], role: str, where: str, images: ImageCollector | None) -> str:
-    text = ""
+    text, sees = "", images is not None and role != "assistant"
     for number, part in enumerate(parts):
-        if isinstance(part, ImagePart) and images is not None and role != "assistant":
+        if isinstance(part, ImagePart) and images is not None and sees:
             text += images.add(part.image())
             continue
         if isinstance(part, Refused) and role != "assistant":
-            raise _not_text("refusal", f"{where}.content[{number}]")
+            raise _not_text("refusal", f"{where}.content[{number}]", sees)
         if isinstance(part, LeftOut):
             if role != "tool":
-                raise _not_text(part.kind, f"{where}.content[{number}]")
-            part = ("\n" if text else "") + part
+                raise _not_text(part.kind, f"{where}.content[{number}]", sees)
+            part = ("\n" if text else "") + part.note(sees)
         text += part
     return text
 

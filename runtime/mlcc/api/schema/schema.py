@@ -121,6 +121,11 @@ class Object:
         """Names of the known fields."""
         return frozenset(row.name for row in self.fields)
 
+    @cached_property
+    def _in_order(self) -> tuple[Field, ...]:
+        """What is not built is refused before a field is missing that it stands for."""
+        return tuple(sorted(self.fields, key=lambda field: field.use is not Use.NOT_BUILT))
+
     @property
     def wants(self) -> str:
         return "an object"
@@ -135,7 +140,7 @@ class Object:
                 if name not in self.names:
                     raise refusal(self, name, where)
         found: dict[str, Any] = {}
-        for row in self.fields:
+        for row in self._in_order:
             _take(row, value.get(row.name), where, found)
         return found
 
