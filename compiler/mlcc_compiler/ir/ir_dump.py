@@ -17,10 +17,11 @@ class IrDump:
     count: int = field(default=0)
 
     def __post_init__(self) -> None:
-        """Raises MlccError if other files are there: phases of two compiles must not mix."""
+        """Raises MlccError if other files are there: phases of two compiles must not mix. A vision
+        tower and the levels of a CPU have folders of their own in it."""
         if self.folder is None or not self.folder.exists():
             return
-        if not self.folder.is_dir() or any(self.folder.iterdir()):
+        if not self.folder.is_dir() or any(not path.is_dir() for path in self.folder.iterdir()):
             raise MlccError(
                 f"{self.folder}: is there already and not an empty folder; "
                 "give --dump-ir another one or remove it"
