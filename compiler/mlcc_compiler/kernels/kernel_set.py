@@ -45,7 +45,7 @@ class KernelSet:
     """(schemes, K) -> whether one product reads weights [N, K] of these schemes."""
     fuses_gated: Callable[[Sequence[str], int, Sequence[str], int], bool] = lambda *_: False
     """(schemes of gate and up, K, schemes of their readers, K) -> whether `passes/fuse_gated.py`
-    may make 'gated_linear' of gate and up."""
+    may make 'gated_linear' of gate and up, or 'activated_linear' of one projection."""
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
         """The kernel of an operator. Raises UnsupportedError if the set has none."""

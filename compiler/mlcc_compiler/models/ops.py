@@ -26,6 +26,7 @@ FLOAT32 = "float32"
 """Dtype of results that are float32 whatever the activations are."""
 READS = {
     "linear": "matrix",
+    "activated_linear": "matrix",
     "gated_linear": "matrix",
     "embedding": "table",
     "expert_linear": "experts",

@@ -1,8 +1,10 @@
-"""Pass: fuses gate and up projections with their activation into `mlcc.gated_linear`.
+"""Pass: fuses projections with their activation: gate and up into `mlcc.gated_linear`, one alone
+into `mlcc.activated_linear`.
 
-The product of many rows then writes activation(gate) * up in the form that the next projection
-reads, and the projections themselves, several times larger, are never written. Only where all
-readers of the result are linear layers that read that form (`KernelSet.fuses_gated`).
+The product of many rows then writes activation(gate) * up, or activation(x), in the form that the
+next projection reads, and the projections themselves, two or four times larger, are never written.
+Only where all readers of the result are linear layers that read that form
+(`KernelSet.fuses_gated`).
 """
 
 from __future__ import annotations
@@ -15,29 +17,33 @@ from mlcc_compiler.ir.graph import call_parts, calls, dims, literal
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.rewrite import Rewriter
 
-LINEAR, GATED = "mlcc.linear", "mlcc.gated_fused"
+LINEAR = "mlcc.linear"
+FUSED = {"mlcc.gated_fused": "mlcc.gated_linear", "mlcc.activated": "mlcc.activated_linear"}
+"""An activation of a linear layer's result -> both."""
 
 
 class FuseGated(Rewriter):
-    """`linear`, then `gated_fused`, whose only readers are `linear` -> `gated_linear`."""
+    """`linear`, then one of `FUSED`, whose only readers are `linear` -> the fused one."""
 
     def __init__(self, module: ir.IRModule, kernels: KernelSet) -> None:
         super().__init__(module)
         self.fits = kernels.fuses_gated
         self.product_of: dict[Any, Any] = {}
-        """The variable of a gated product -> the call of the linear layer that it reads."""
+        """The variable of an activation -> the call of the linear layer that it reads."""
         self.fused: set[Any] = set()
         """Variables of those linear layers."""
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
-        made = {b.var: b.value for block in function.body.blocks for b in block.bindings}
+        made = self.made = {
+            b.var: b.value for block in function.body.blocks for b in block.bindings
+        }
         readers: dict[Any, list[relax.Call]] = defaultdict(list)
         for call in calls(function):
             for argument in call_parts(call)[1]:
                 if isinstance(argument, relax.Var):
                     readers[argument].append(call)
         for variable, call in made.items():
-            if not _calls(call, GATED):
+            if not any(_calls(call, name) for name in FUSED):
                 continue
             source = call_parts(call)[1][0]
             product = made.get(source)
@@ -50,7 +56,9 @@ class FuseGated(Rewriter):
             return
         down = [name for reader in readers for name in _schemes(reader)]
         k, inner = (dims(of)[1] for of in (call_parts(product)[1][0], variable))
-        if self.fits(_schemes(product), k, down, inner):
+        schemes = _schemes(product)
+        alone = _calls(self.made[variable], "mlcc.activated")
+        if (len(schemes) == 1 or not alone) and self.fits(schemes, k, down, inner):
             self.product_of[variable] = product
             self.fused.add(source)
 
@@ -62,9 +70,9 @@ class FuseGated(Rewriter):
             super().visit(binding)
             return
         _, (*arguments, schemes) = call_parts(product)
-        _, (_, kind) = call_parts(binding.value)
+        name, (_, kind) = call_parts(binding.value)
         call = relax.call_pure_packed(
-            "mlcc.gated_linear",
+            FUSED[name],
             *(self.value(argument) for argument in arguments),
             kind,
             schemes,

@@ -24,6 +24,7 @@ from tests.compiler.vision.checkpoints import (
     MEAN,
     PROCESSOR,
     STD,
+    TOWER,
     gemma3,
     pictures,
     qwen3_vl,
@@ -62,6 +63,18 @@ def test_the_tower_of_codes_is_near_that_of_floats(checkpoint: Path, tmp_path: P
     scale = float(rows["f32"].std())
     assert 0 < np.abs(rows["q4"] - rows["f32"]).max() < 0.05 * scale
     assert 0 < np.abs(rows["bf16"] - rows["f32"]).max() < 0.05 * scale
+
+
+def test_amx_multiplies_and_activates_at_once(tmp_path: Path) -> None:
+    """In each layer of the tower, whose widths are whole tiles."""
+    smolvlm(tmp_path, {**TOWER, "intermediate_size": 64})
+    row, dump = get_target("cpu", Choices(cpu="avx512-amx")), tmp_path / "ir"
+    options = Options(quant="bf16", max_batch=2, max_step_tokens=64, dump_ir=dump)
+    compile_model(Checkpoint.open(tmp_path), row, tmp_path / "out", options, Progress())
+    (phase,) = (dump / "vision").glob("*_gated_fused.py")
+    text = phase.read_text()
+    assert text.count('"mlcc.activated_linear"') == TOWER["num_hidden_layers"]
+    assert '"mlcc.activated"' not in text
 
 
 def test_the_towers_memory_is_not_the_pages(checkpoint: Path, tmp_path: Path) -> None:

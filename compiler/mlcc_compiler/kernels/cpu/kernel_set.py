@@ -39,6 +39,7 @@ FACTORIES: dict[str, Factory] = {
     "activated": activation.activated,
     "gated": activation.gated,
     "gated_fused": activation.gated_fused,
+    "activated_few": activation.activated_few,
     "gated_few": activation.gated_few,
     "softcap": activation.softcap,
     "route": router.route,
@@ -75,6 +76,7 @@ FACTORIES: dict[str, Factory] = {
 
 EMITTERS: dict[str, Emitter] = {
     "linear": linear.emit_linear,
+    "activated_linear": linear.emit_activated_linear,
     "gated_linear": linear.emit_gated_linear,
     "embedding": embedding.emit_embedding,
     "expert_linear": experts.emit_expert_linear,

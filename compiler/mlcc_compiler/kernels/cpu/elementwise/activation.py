@@ -83,6 +83,12 @@ def gated_fused(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
     return kernel(body, x=activations(isa, "n", 2 * inner), y=activations(isa, "n", inner))
 
 
+def activated_few(isa: Isa, row: Sizes, kind: str, is_float: bool) -> PrimFunc:
+    """`activated` of as few rows as do not use AMX; nothing for more, of which `activated_many`
+    makes the tiles."""
+    return of_few(activated(isa, row, kind), is_float)
+
+
 def gated_few(isa: Isa, row: Sizes, kind: str, is_float: bool) -> PrimFunc:
     """`gated_fused` of as few rows as do not use AMX; nothing for more, of which `gated_many`
     makes the tiles."""

@@ -1,4 +1,5 @@
-"""activation(x @ gate.T) * (x @ up.T) for many rows, by AMX, as the next product reads it.
+"""activation(x @ gate.T) * (x @ up.T), or activation(x @ weight.T), for many rows, by AMX, as the
+next product reads it.
 
 Gate and up are tiles of the same columns, multiplied side by side; 32 rows of 32 columns of both
 become 32 columns of bf16 in tiles (`amx_rows.py`) while they are in the first-level cache. Written
@@ -27,7 +28,7 @@ from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
 )
 from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, tile_at
 from mlcc_compiler.kernels.cpu.linear.quantized import Part
-from mlcc_compiler.quantization import scheme
+from mlcc_compiler.quantization import Scheme, scheme
 
 Expr = Any
 
@@ -35,33 +36,51 @@ _LANES = amx.SIDE // 2
 
 
 def fuses_gated(isa: Isa, gate_up: Sequence[str], k: int, down: Sequence[str], inner: int) -> bool:
-    """Whether gate and up of K = k and these schemes, and what reads their products, a projection
-    of K = `inner`, all multiply many rows by AMX, and few rows in one form."""
+    """Whether gate and up, or one projection, of K = k and these schemes, and what reads the
+    result, a projection of K = `inner`, all multiply many rows by AMX, and few in one form."""
     names = [*gate_up, *down]
     alike = len({scheme(name).is_float for name in names}) == 1
     by_tiles = all(uses_amx(isa, k, scheme(name)) for name in gate_up)
     return alike and by_tiles and all(uses_amx(isa, inner, scheme(name)) for name in down)
 
 
+def activated_many(isa: Isa, n_out: int, how: Scheme, k: int, bias: bool, kind: str) -> Expr:
+    """PrimFunc(inputs of `linear_many`, weight, [bias f32[N]], y f32[n, N], results
+    u16[tiles_of(n, N), 512]): y of few rows, of many activation(x @ weight.T)."""
+    return _fused(isa, ((n_out, how),), k, bias, kind, 1)
+
+
 def gated_many(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, kind: str) -> Expr:
     """PrimFunc(inputs of `linear_many`, weights, [bias f32[2 N]], y f32[n, 2 N], products
     u16[tiles_of(n, N), 512]): y of few rows, of many the products."""
-    inner = sum(n for n, _ in parts) // 2
+    return _fused(isa, parts, k, bias, kind, 2)
+
+
+def _fused(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, kind: str, factors: int) -> Expr:
+    """The kernel of one projection (factors 1), or of gate and up (2)."""
+    inner = sum(n for n, _ in parts) // factors
 
     def body(x: Expr, weights: list[PackedWeight], bias_buffer: Expr, products: Expr) -> None:
         def finish(row: Expr, tile: Expr, sums: Expr, places: list[Expr]) -> None:
             _write_products(products, bias_buffer, inner, kind, row, tile, sums, places)
 
-        gate, up = weights if len(weights) == 2 else weights * 2
-        up = PackedWeight(up.packing, up.tensors, 0 if len(weights) == 2 else inner // amx.SIDE)
+        read = weights if factors == 1 else _gate_and_up(weights, inner)
         squares = products.shape[0] // (2 * (inner // amx.DEPTH))
-        AmxGemm([gate, up], inner // amx.SIDE, x, finish).emit(B.bind(squares * amx.SIDE))
+        AmxGemm(read, inner // amx.SIDE, x, finish).emit(B.bind(squares * amx.SIDE))
 
     shape = (T.int64(), TILE)
     many = amx_kernel(isa, parts, k, bias, shape, "uint16", body)
     few = linear_few(isa, parts, k, bias, "float32")
     shared = zip(few.params[few_inputs(parts) : -1], many.params[1:-1], strict=True)
     return few_or_many(parts, few, many, dict(shared))
+
+
+def _gate_and_up(weights: list[PackedWeight], inner: int) -> list[PackedWeight]:
+    """Two weights, or the halves of one."""
+    if len(weights) == 2:
+        return weights
+    (both,) = weights
+    return [both, PackedWeight(both.packing, both.tensors, inner // amx.SIDE)]
 
 
 def _write_products(
@@ -84,7 +103,9 @@ def _write_products(
         return found + bias.vload([which * inner + tile * amx.SIDE + part * _LANES], floats)
 
     with B.serial(amx.SIDE) as r:
-        both = [activation(B.bind(value(r, 0, part))) * value(r, 1, part) for part in range(2)]
+        both = [activation(B.bind(value(r, 0, part))) for part in range(2)]
+        if len(places) == 2:
+            both = [gate * value(r, 1, part) for part, gate in enumerate(both)]
         words = T.reinterpret(f"uint16x{amx.DEPTH}", halves(*both))
         place = T.Ramp((row + r) % (amx.SIDE // 2) * amx.DEPTH, 1, amx.DEPTH)
         B.buffer_store(products, words, [tile_at(inner, row + r, tile), place])

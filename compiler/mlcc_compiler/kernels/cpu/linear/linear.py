@@ -17,7 +17,7 @@ from typing import Any
 from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.amx_gated import gated_many
+from mlcc_compiler.kernels.cpu.linear.amx_gated import activated_many, gated_many
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import linear_many, uses_amx
 from mlcc_compiler.kernels.cpu.linear.amx_rows import (
     TILE,
@@ -141,6 +141,29 @@ def emit_gated_linear(
     products = graph.call_tir(few, "gated_few", [both], out)
     graph.memo[_TILES, products] = tiles
     return products
+
+
+def emit_activated_linear(
+    kernels: KernelSet,
+    graph: Graph,
+    x: Any,
+    weight: Weight,
+    *rest: Any,
+    out: Any,
+) -> Any:
+    """Emit a linear layer with its activation: `rest` is [bias], kind. As `emit_gated_linear`."""
+    *bias, kind = rest
+    (width, k), how = weight.plan.shape, _scheme(weight.plan.scheme)
+    rows = dims(x)[0]
+    kernel = kernels.cached_kernel(activated_many, width, how, k, bool(bias), kind)
+    inputs = _inputs(kernels, graph, x, weight)
+    made = [tensor([rows, width]), tensor([tiles_of(rows, width), TILE], "uint16")]
+    call = graph.call_tir(kernel, "activated_linear", [*inputs, *weight.tensors, *bias], made)
+    sums, tiles = graph.items(call, 2)
+    few = kernels.kernel("activated_few", (width,), kind, how.is_float)
+    found = graph.call_tir(few, "activated_few", [sums], out)
+    graph.memo[_TILES, found] = tiles
+    return found
 
 
 def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
