@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, Protocol, TypeVar
 
-from mlcc.api.errors import BusyError, EngineDiedError
+from mlcc.api.errors import BusyError, EngineDiedError, internal_error
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
@@ -196,9 +196,19 @@ class WorkerClient(EngineClient):
                 self._in_loop(self._engine_restarted, outbox)
 
     def _write(self, outbox: SimpleQueue[Command | None]) -> None:
+        """Send all commands until None. One that cannot be pickled costs its own request alone: if
+        this thread ended, every later request would wait for ever."""
         with contextlib.suppress(OSError):  # the engine is gone: the reader reports it
             while (command := outbox.get()) is not None:
-                self._process.send(command)
+                try:
+                    self._process.send(command)
+                except OSError:
+                    raise
+                except Exception:
+                    log.exception("a command cannot be sent to the engine")
+                    if isinstance(command, Add):
+                        refused = Refused(command.request.id, internal_error())
+                        self._in_loop(self._handle_reply, refused)
 
     def _read(self) -> MlccError:
         """Forward all replies to the event loop. Returns the reason once there are no more."""

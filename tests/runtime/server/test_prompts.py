@@ -148,6 +148,26 @@ def test_a_process_that_was_killed_at_its_start(tmp_path: Path) -> None:
         PromptWorker(open_never, 1 << 30).ask(PromptJob("abc", CONTEXT))
 
 
+def test_a_start_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [BrokenPipeError(), OSError("no pipe left")]
+    start = PromptWorker._start
+
+    def starting(worker: PromptWorker) -> None:
+        if refusals:
+            raise refusals.pop()
+        start(worker)
+
+    monkeypatch.setattr(PromptWorker, "_start", starting)
+    worker = PromptWorker(toy_text, 1 << 30)
+    try:
+        assert not isinstance(worker.ask(PromptJob("abc", CONTEXT)), MlccError)
+    finally:
+        worker.close()
+    refusals[:] = [OSError("no pipe left")] * prompt_pool.STARTS
+    with pytest.raises(BusyError, match="died while it started"):
+        PromptWorker(toy_text, 1 << 30).ask(PromptJob("abc", CONTEXT))
+
+
 JOB_S = 5.0
 """Ample for a short prompt on a busy machine."""
 

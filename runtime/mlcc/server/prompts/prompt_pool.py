@@ -9,6 +9,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
@@ -60,11 +61,14 @@ class PromptWorker:
     def open(self) -> None:
         """Start the process if there is none. Raises MlccError if it fails to start."""
         with self._start_lock:
+            reply: Reply | None = None
             for _ in range(STARTS):
                 if self._process is not None or self._closed:
                     return
-                self._start()
-                if (reply := self._receive()) is not None:
+                with suppress(OSError):  # one may die while it is started, or there is no pipe left
+                    self._start()
+                    reply = self._receive()
+                if reply is not None:
                     break
             if reply is None:
                 reply = BusyError(

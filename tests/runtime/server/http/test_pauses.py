@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from itertools import repeat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -62,17 +64,11 @@ def work(thresholds: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-@pytest.mark.parametrize("large", ["many lists", "a long list"])
 def test_a_full_collection_waits_for_large_requests_to_end(
-    thresholds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, large: str, waits: bool
+    thresholds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     """Python itself begins none, however many objects are made; at last it runs all the same."""
-    gc.collect()
-    objects = gc.get_objects()
-    monkeypatch.setattr(pauses, "FEW_OBJECTS", len(objects) + 100_000)
-    own = sum(map(sys.getsizeof, objects, repeat(0)))
-    monkeypatch.setattr(pauses, "FEW_BYTES", own + (24 << 20))
-    del objects
+    monkeypatch.setattr(pauses, "FEW_BLOCKS", 100_000)
     monkeypatch.setattr(pauses, "CHECK_S", 0.001)
     monkeypatch.setattr(pauses, "LONGEST_S", 3600 if waits else 0)
 
@@ -80,7 +76,7 @@ def test_a_full_collection_waits_for_large_requests_to_end(
         gc.collect()
         FullCollections(asyncio.get_running_loop()).start()
         before, young = collections(2), collections(0)
-        made = [[] for _ in range(200_000)] if large == "many lists" else [[]] * 4_000_000
+        made = [[] for _ in range(200_000)]
         work(thresholds)
         assert collections(2) == before and collections(0) > young, "those of young objects stay"
         for _ in range(20):
@@ -99,8 +95,7 @@ def test_nothing_is_collected_in_full_before_it_is_due(
     thresholds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pauses, "CHECK_S", 0.001)
-    monkeypatch.setattr(pauses, "FEW_OBJECTS", 1 << 40)
-    monkeypatch.setattr(pauses, "FEW_BYTES", 1 << 60)
+    monkeypatch.setattr(pauses, "FEW_BLOCKS", 1 << 40)
 
     async def run() -> None:
         gc.collect()
@@ -111,3 +106,34 @@ def test_nothing_is_collected_in_full_before_it_is_due(
         assert collections(2) == before and gc.get_count()[2] <= thresholds[2]
 
     asyncio.run(run())
+
+
+def test_a_look_disturbs_no_other_thread(
+    thresholds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tuple that another thread is filling must have one reference, or it fails."""
+    monkeypatch.setattr(pauses, "CHECK_S", 0)
+    monkeypatch.setattr(pauses, "FEW_BLOCKS", -1 << 40)
+    made, ends = list[int](), threading.Event()
+
+    def fill() -> None:
+        while not ends.is_set():
+            made.append(len(tuple(number for number in range(500))))
+
+    async def run() -> None:
+        looks = FullCollections(asyncio.get_running_loop())
+        looks._due = -1
+        looks.start()
+        await asyncio.wait_for(asyncio.to_thread(lambda: time.sleep(0.3)), 60)
+        ends.set()
+
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            filling = threads.submit(fill)
+            asyncio.run(run())
+            filling.result()
+    finally:
+        sys.setswitchinterval(switch_s)
+    assert made and {*made} == {500}
