@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -76,7 +77,7 @@ def test_a_full_collection_waits_for_large_requests_to_end(
         gc.collect()
         FullCollections(asyncio.get_running_loop()).start()
         before, young = collections(2), collections(0)
-        made = [[] for _ in range(200_000)]
+        made: list[Any] = [[] for _ in range(200_000)]
         work(thresholds)
         assert collections(2) == before and collections(0) > young, "those of young objects stay"
         for _ in range(20):
