@@ -202,7 +202,11 @@ def test_the_thread_sanitizer_finds_nothing(
     build: Any, runtime: dict[str, Path], tmp_path: Path
 ) -> None:
     sanitize = ("-fsanitize=thread", *SANITIZED)
-    sources = (HERE / "helpers" / "threads_program.cc", NATIVE / "src" / "threads" / "threads.cc")
+    sources = (
+        HERE / "helpers" / "threads_program.cc",
+        NATIVE / "src" / "threads" / "threads.cc",
+        NATIVE / "src" / "platform" / "posix.cc",
+    )
     program = tmp_path / "threads"
     checked(
         [
