@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from mlcc.api.errors import BodyTooLargeError, BusyError, RequestTimeoutError
+from mlcc.api.errors import (
+    BodyTooLargeError,
+    BusyError,
+    CancelledError,
+    RequestTimeoutError,
+)
 from mlcc.server.asgi import PROBE, BodyMemory, RequestBody, ServiceApp, Settings
 from mlcc.server.auth.keyring import TENANT
 from mlcc.server.http.keepalive import COMMENT
@@ -273,3 +278,21 @@ def test_what_anonymous_means() -> None:
             assert service.asked[0].anonymous == anonymous
 
     asyncio.run(work())
+
+
+def test_a_client_that_leaves_within_its_body() -> None:
+    async def work() -> None:
+        async def receive() -> Any:
+            return {"type": "http.disconnect"}
+
+        body = RequestBody(
+            Request({"type": "http", "headers": []}, receive), SETTINGS, BodyMemory(20)
+        )
+        with pytest.raises(CancelledError, match="closed the connection"):
+            await body.read()
+
+    asyncio.run(work())
+
+
+def test_settings_in_a_log_show_no_key() -> None:
+    assert "sesame" not in repr(Settings(api_keys=("sesame",)))
