@@ -29,7 +29,7 @@ SYSTEMS = {
     "Linux on aarch64": {"MLCC_WHEEL_MACHINE": "aarch64"},
     "Windows on x86_64": {"MLCC_WHEEL_SYSTEM": "windows"},
 }
-"""What each wheel is for, and how `hatch_build.py` is told."""
+"""What each wheel is for, and the variables of `hatch_build.py` for it."""
 POM = r"<version>(.+?)</version>"
 VERSIONS = {
     "pyproject.toml": r'^version = "(.+?)"',
@@ -88,10 +88,10 @@ def make(output: Path, version: str) -> list[Path]:
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         made = Path(folder) / "release"
         made.mkdir()
-        for system, told in SYSTEMS.items():
+        for system, variables in SYSTEMS.items():
             say(f"the wheel for {system}")
             tree = _export(Path(folder) / system.replace(" ", "-"))
-            _python(*WHEEL, made, tree, env=told)
+            _python(*WHEEL, made, tree, env=variables)
         say("the source, and what browsers need")
         _python("-m", "hatchling", "build", "-t", "sdist", "-d", made, cwd=tree)
         _python("-m", "mlcc_targets.wasm.build")
