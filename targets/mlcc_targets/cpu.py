@@ -63,6 +63,11 @@ ANY = {  # levels of `any` by architecture, best first; the last one runs on all
     "x86_64": ("avx512-amx", "avx512-vnni", "avx2-vnni", "avx2", "x86-64"),
     "aarch64": ("arm-i8mm", "arm-dotprod", "arm"),
 }
+WITHOUT = {
+    "windows": ("avx512-amx",),  # mlcc does not ask Windows for tiles
+    "macos": ("avx512-amx", "avx2-vnni", "arm"),  # no Mac has the first two; all have dotprod
+}
+"""Levels that `any` leaves out for a system."""
 _ANY_OF = {"any-x86-64": "x86_64", "any-arm": "aarch64"}
 
 
@@ -101,7 +106,10 @@ def target(choices: Choices) -> Target:
     if len(levels) == len(systems) == 1:
         return _row(levels[0], systems[0])
     first, *others = (
-        _beside_others(level, system, len(systems) > 1) for system in systems for level in levels
+        _beside_others(level, system, len(systems) > 1)
+        for system in systems
+        for level in levels
+        if len(levels) == 1 or level.name not in WITHOUT.get(system, ())
     )
     return replace(first, alternatives=tuple(others))
 
