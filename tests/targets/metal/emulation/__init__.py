@@ -114,7 +114,7 @@ def _library(text: str, functions: Mapping[str, Any]) -> Path:
     path = folder() / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
     if not path.exists():
         path.with_suffix(".cc").write_text(source)
-        command = ["cc", "-x", "c++", *_FLAGS, "-O1", "-mcpu=native", "-fno-sanitize=all", "-I"]
+        command = ["cc", "-x", "c++", *_FLAGS, "-O0", "-mcpu=native", "-fno-sanitize=all", "-I"]
         command += [str(HERE), *_includes(), "-o", str(path), str(path.with_suffix(".cc"))]
         run_zig(command, path, cache=folder() / "zig")
     return path
