@@ -84,8 +84,8 @@ def check_options(options: Options, target: Target) -> None:
         )
     if options.static_library and target.alternatives:
         raise UnsupportedError(
-            "a program links one library, --cpu any makes one for each level; name a level with "
-            "--cpu for --static-library, or leave out --cpu for this machine's"
+            "a program links one library, --cpu any makes one for each level and --os one for each "
+            "system; name one of each for --static-library, or leave them out for this machine's"
         )
     check_activations(target)
     if options.ranks > 1:

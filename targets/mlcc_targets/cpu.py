@@ -102,7 +102,7 @@ def target(choices: Choices) -> Target:
     """
     levels = _levels(choices.cpu)
     here = levels[0].arch == machine()
-    systems = choices.systems or (this_system() if here else "linux",)
+    systems = tuple(dict.fromkeys(choices.systems)) or (this_system() if here else "linux",)
     if len(levels) == len(systems) == 1:
         return _row(levels[0], systems[0])
     first, *others = (

@@ -11,9 +11,11 @@ from click.testing import CliRunner
 
 from mlcc.artifact.folder import Artifact
 from mlcc.errors import ArtifactError
+from mlcc.util.machine import machine
 from mlcc_compiler.cli import compile_command
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.cpu import ANY, WITHOUT
+from mlcc_targets.linking import native_library
 from mlcc_targets.linking.native_library import SYSTEMS, this_system
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
@@ -45,6 +47,22 @@ def test_rows_of_several_systems() -> None:
 def test_what_is_refused(target: str, choices: Choices, message: str) -> None:
     with pytest.raises(TargetError, match=message):
         get_target(target, choices)
+
+
+def test_a_system_named_twice_is_one() -> None:
+    twice = get_target("cpu", Choices(cpu="avx2", systems=("windows", "windows")))
+    assert twice.library == "model.dll" and not twice.alternatives
+
+
+def test_other_rows_are_listed_on_a_system_without_libraries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native_library.platform, "system", lambda: "Plan9")
+    row = get_target("vulkan")
+    with pytest.raises(TargetError, match=r"linking model.so is not built yet on plan9; use Linux"):
+        row.link([], Path("model.so"))
+    with pytest.raises(TargetError, match="unknown system 'plan9'; use --os"):
+        get_target("cpu", Choices(cpu="any-x86-64" if machine() == "x86_64" else "any-arm"))
 
 
 def exports_and_imports(library: Path) -> tuple[set[str], set[str]]:

@@ -98,7 +98,11 @@ def _end(server: Server) -> None:
     if sys.platform == "win32":
         from mlcc.util import windows
 
-        windows.stop(server.pid)
+        if not windows.stop(server.pid):
+            raise MlccError(
+                f"the server at {server.url} cannot be asked to end; end process {server.pid} in "
+                "the Task Manager"
+            )
     else:
         os.kill(server.pid, signal.SIGTERM)
     click.echo(f"the server at {server.url} ends")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from mlcc.util.machine import machine
 from mlcc_targets.apple import MACOS, link_dylib
@@ -31,11 +33,9 @@ SYSTEMS = ("linux", "windows", "macos")
 
 
 def this_system() -> str:
-    """This machine's. Raises TargetError for one that has no libraries."""
-    found = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}.get(platform.system())
-    if found is None:
-        raise TargetError(f"no libraries for {platform.system()}; use --os {','.join(SYSTEMS)}")
-    return found
+    """This machine's: one of SYSTEMS, or what Python calls it."""
+    name = platform.system().lower()
+    return {"darwin": "macos"}.get(name, name)
 
 
 def system_for(name: str, arch: str) -> System:
@@ -43,16 +43,24 @@ def system_for(name: str, arch: str) -> System:
     if name == "linux":
         link, archive = partial(link_model, arch=arch), partial(archive_model, arch=arch)
         return System("Linux", ".so", f"{arch}-linux-gnu", link, archive)
-    if name == "windows" and arch in WINDOWS:
+    if name == "windows":
+        if arch not in WINDOWS:
+            raise TargetError(f"no Windows libraries for {arch} yet; use --cpu any-x86-64")
         return System("Windows", ".dll", f"{arch}-pc-windows-gnu", partial(link_dll, arch=arch))
     if name == "macos":
-        triple = f"{ {'aarch64': 'arm64'}.get(arch, arch) }-apple-macos{MACOS}"
+        triple = f"{'arm64' if arch == 'aarch64' else arch}-apple-macos{MACOS}"
         return System("macOS", ".dylib", triple, partial(link_dylib, arch=arch))
-    if name == "windows":
-        raise TargetError(f"no Windows libraries for {arch} yet; use --cpu any-x86-64")
     raise TargetError(f"unknown system '{name}'; use --os with some of: {', '.join(SYSTEMS)}")
 
 
 def link_for(arch: str) -> Link:
-    """The link function of this system for `arch`, or Linux' for another machine's."""
-    return system_for(this_system() if arch == machine() else "linux", arch).link
+    """The link function of this system for `arch`, or Linux' for another machine's. On a system
+    without libraries it raises TargetError: other rows than its own can still be listed there."""
+
+    def refuse(objects: Sequence[Path], library: Path) -> None:
+        raise TargetError(f"linking {library.name} is not built yet on {this_system()}; use Linux")
+
+    try:
+        return system_for(this_system() if arch == machine() else "linux", arch).link
+    except TargetError:
+        return refuse

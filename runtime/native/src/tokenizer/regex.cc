@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostStates = 4096;
 constexpr uint64_t kMostWork = 256;  // characters read, and steps followed, for each one of the text
-constexpr size_t kAtLeast = 4096;    // so many of a short text: its states are made
+constexpr size_t kSetUp = 4096;      // characters that the bound adds: a short text builds states, too
 constexpr uint32_t kBeyond = 0xffffffff;  // "before" at the start of a text
 
 }  // namespace
@@ -205,7 +205,7 @@ std::vector<std::pair<uint32_t, uint32_t>> Regex::find(std::string_view text) {
   int64_t last = -1;
   for (size_t at = 0; at <= text.size();) {
     int64_t end = match_at(text, at);
-    if (work_ > kMostWork * (text.size() + kAtLeast)) throw Unsupported("a pattern that is not matched in linear time");
+    if (work_ > kMostWork * (text.size() + kSetUp)) throw Unsupported("a pattern that is not matched in linear time");
     auto begin = static_cast<int64_t>(at);
     if (end < 0 || (end == begin && last == end)) {  // none, or an empty one behind the last
       at += at < text.size() ? length_of(text[at]) : 1;
