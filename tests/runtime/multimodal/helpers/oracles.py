@@ -95,13 +95,13 @@ def tokenizer_of(info: VisionInfo) -> Any:
     )
 
 
-def processor_of_transformers(info: VisionInfo) -> tuple[Any, Any]:
-    """The processor of texts and images, and its tokenizer."""
+def processor_of_transformers(info: VisionInfo, tokenizer: Any = None) -> tuple[Any, Any]:
+    """The processor of texts and images, and its tokenizer (None = a tiny one)."""
     from transformers.models.gemma3 import Gemma3Processor
     from transformers.models.idefics3 import Idefics3Processor
     from transformers.models.qwen2_vl import Qwen2VLProcessor
 
-    tokenizer, images = tokenizer_of(info), image_processor(info)
+    tokenizer, images = tokenizer or tokenizer_of(info), image_processor(info)
     if info.processor == "qwen2_vl":
         made = object.__new__(
             Qwen2VLProcessor
