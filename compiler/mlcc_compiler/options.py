@@ -80,7 +80,7 @@ def check_options(options: Options, target: Target) -> None:
     if options.static_library and target.archive is None:
         raise UnsupportedError(
             f"target '{target.name}' has no static library beside {target.library}; leave out "
-            "--static-library, or use --target cpu"
+            "--static-library, or use --target cpu for Linux"
         )
     if options.static_library and target.alternatives:
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""Shared by the rows of Apple's GPUs: their limits, and linking of Mach-O libraries on any system.
+"""Shared by the rows of Apple's systems: limits of GPUs, and Mach-O libraries made on any system.
 
 Apple's SDK is not needed: a stub names the one system library, and symbols are resolved at load.
 """
@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcc_targets.linking.linker import run_zig
-from mlcc_targets.linking.static import HEADER, header, symbol_prefix
+from mlcc_targets.linking.static import (
+    HEADER,
+    LINKED_PARTS,
+    archive,
+    collect,
+    compile_part,
+    header,
+    symbol_prefix,
+)
 
 MACOS, IOS = "13.0", "15.0"
 """The oldest supported systems; their drivers accept MSL 3.0 and 2.4."""
@@ -72,7 +80,14 @@ def _no_sdk(folder: Path, arch: str) -> Path:
 def link_static(objects: Sequence[Path], library: Path) -> None:
     """Collect objects in an archive for Xcode and write HEADER beside it. Raises TargetError."""
     prefix = symbol_prefix(objects)
-    library.unlink(missing_ok=True)  # else old members stay
-    # With an index of symbols, without times and users: the bytes depend on the objects alone.
-    run_zig(["ar", "--format=darwin", "rcsD", str(library), *map(str, objects)], library)
+    collect(objects, library, "darwin")
     library.with_name(HEADER).write_text(header(prefix, library.name, _USE), encoding="utf-8")
+
+
+def archive_model(objects: Sequence[Path], library: Path, target: str) -> None:
+    """Collect a CPU's objects in a static library for programs that also link libmlcc_executor, and
+    write its header. target: zig's name of the system. Raises TargetError."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / f"{LINKED_PARTS.stem}.o"
+        run_zig(compile_part(LINKED_PARTS, made, target), made)
+        archive([*objects, made], library, "darwin")

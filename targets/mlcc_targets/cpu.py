@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mlcc.util.machine import allow_tiles, cpu_features, cpu_vendor, machine, missing_features
 from mlcc_targets.linking.native_library import system_for, this_system
+from mlcc_targets.linking.static import header_name
 from mlcc_targets.target import Choices, Target, TargetError
 
 
@@ -66,6 +67,8 @@ ANY = {  # levels of `any` by architecture, best first; the last one runs on all
 WITHOUT = {
     "windows": ("avx512-amx",),  # mlcc does not ask Windows for tiles
     "macos": ("avx512-amx", "avx2-vnni", "arm"),  # no Mac has the first two; all have dotprod
+    # apps link all levels; i8mm's are as fast as dotprod's
+    **dict.fromkeys(("ios", "ios-simulator"), ("arm-i8mm",)),
 }
 """Levels that `any` leaves out for a system."""
 _ANY_OF = {"any-x86-64": "x86_64", "any-arm": "aarch64"}
@@ -97,10 +100,11 @@ def level(name: str) -> Level:
 def target(choices: Choices) -> Target:
     """The row of a CPU level, or of the best of several with the others as alternatives.
 
-    Another architecture than this machine's is compiled for Linux, unless systems are given. Raises
-    TargetError.
+    Another architecture than this machine's is compiled for Linux, unless systems are given; phones
+    are Arm. Raises TargetError.
     """
-    levels = _levels(choices.cpu)
+    phones = bool(choices.systems) and all(name.startswith("ios") for name in choices.systems)
+    levels = _levels("any-arm" if phones and choices.cpu in ("any", "host") else choices.cpu)
     here = levels[0].arch == machine()
     systems = tuple(dict.fromkeys(choices.systems)) or (this_system() if here else "linux",)
     if len(levels) == len(systems) == 1:
@@ -127,13 +131,20 @@ def _levels(choice: str) -> list[Level]:
 def _beside_others(level: Level, system: str, several: bool) -> Target:
     row = _row(level, system)
     variant = f"{system}-{level.name}" if several else level.name
-    return replace(row, variant=variant, library=f"model.{variant}{Path(row.library).suffix}")
+    library = f"model.{variant}{Path(row.library).suffix}"
+    row = replace(row, variant=variant, library=library)
+    if not row.symbol_prefix:
+        return row
+    # an app may link several levels
+    prefix = f"{row.symbol_prefix}{level.name.replace('-', '_')}_"
+    return replace(row, symbol_prefix=prefix, extra_files=(header_name(library),))
 
 
 def _row(row: Level, system: str) -> Target:
     foreign = row.arch != machine() or system != this_system()
     columns, signed = STORED[row.arch]
     how = system_for(system, row.arch)
+    library = f"model{how.suffix}"
     return Target(
         name="cpu",
         device="cpu",
@@ -147,9 +158,12 @@ def _row(row: Level, system: str) -> Target:
         tile_columns=columns,
         signed_codes=signed,
         f16=True,
-        library=f"model{how.suffix}",
+        library=library,
+        extra_files=(header_name(library),) if how.static else (),
+        symbol_prefix="mlcc_" if how.static else "",
         link=how.link,
         archive=how.archive,
+        opened_by=how.opened_by,
         run_missing=f"runs on a {how.name} machine with {row.arch}" if foreign else "",
     )
 

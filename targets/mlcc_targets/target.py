@@ -28,7 +28,8 @@ class Choices:
     cpu: str = "host"
     """Level of the CPU, for kernels on CPUs; 'any' = a library for each level."""
     systems: tuple[str, ...] = ()
-    """Systems of libraries for CPUs: linux, windows, macos; empty = this machine's."""
+    """Systems of libraries for CPUs: linux, windows, macos, ios, ios-simulator; empty = this
+    machine's."""
     archs: tuple[str, ...] = ()
     """GPU architectures of the library, such as sm_80."""
     f16: bool | None = None

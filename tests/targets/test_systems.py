@@ -16,10 +16,11 @@ from mlcc_compiler.cli import compile_command
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.cpu import ANY, WITHOUT
 from mlcc_targets.linking import native_library
-from mlcc_targets.linking.native_library import SYSTEMS, this_system
+from mlcc_targets.linking.native_library import this_system
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
-X86 = Choices(cpu="any-x86-64", systems=SYSTEMS)
+DESKTOPS = ("linux", "windows", "macos")
+X86 = Choices(cpu="any-x86-64", systems=DESKTOPS)
 
 
 def test_rows_of_several_systems() -> None:
@@ -28,7 +29,7 @@ def test_rows_of_several_systems() -> None:
     suffixes = {"linux": "so", "windows": "dll", "macos": "dylib"}
     assert [each.library for each in rows] == [
         f"model.{system}-{level}.{suffixes[system]}"
-        for system in SYSTEMS
+        for system in DESKTOPS
         for level in ANY["x86_64"]
         if level not in WITHOUT.get(system, ())
     ]
@@ -41,6 +42,7 @@ def test_rows_of_several_systems() -> None:
     [
         ("cpu", Choices(systems=("beos",)), "unknown system 'beos'; use --os"),
         ("cpu", Choices(cpu="arm", systems=("windows",)), "no Windows libraries for aarch64 yet"),
+        ("cpu", Choices(cpu="avx2", systems=("ios",)), "no libraries of ios for x86_64; use --cpu"),
         ("vulkan", Choices(systems=("linux",)), "is for one system; leave out --os linux"),
     ],
 )

@@ -143,13 +143,16 @@ def target_info(target: Target, largest_argument: int, static: Target | None = N
             **limits,
             **({"archs": list(target.archs)} if target.archs else {}),
             **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
-            **_static_options(static),
+            **_static_options(target, static),
         },
     )
 
 
-def _static_options(static: Target | None) -> dict[str, str]:
-    """Name and symbol prefix of the static library."""
+def _static_options(target: Target, static: Target | None) -> dict[str, str]:
+    """Name and symbol prefix of the library that programs link: the static one beside the target's,
+    or the target's own where that is static."""
+    if static is None and target.symbol_prefix and target.kernels == "cpu":
+        static = target
     if static is None:
         return {}
     return {"static_library": static.library, "linked_prefix": static.symbol_prefix}

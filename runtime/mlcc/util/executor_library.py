@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -177,6 +178,11 @@ LINKED = "linked:"
 """Prefix of a library path that names a model linked into the program."""
 
 
+def is_linked() -> bool:
+    """Whether the program has the library inside, as apps for iOS do."""
+    return MODULE in sys.builtin_module_names
+
+
 def look_in(folder: Path) -> None:
     """Use the library in `folder`, for programs that bundle it."""
     global LIBRARY
@@ -185,7 +191,7 @@ def look_in(folder: Path) -> None:
 
 def why_absent() -> str:
     """Why the library is missing, in one line that says what to do; "" if it is there."""
-    if LIBRARY.exists():
+    if is_linked() or LIBRARY.exists():
         return ""
     try:
         return LIBRARY.with_name("absent.txt").read_text(encoding="utf-8").strip()
@@ -205,13 +211,20 @@ def load() -> Module:
             f"({sys.executable}); use the usual build of Python {sys.version_info[0]}."
             f"{sys.version_info[1]}"
         )
-    loader = ExtensionFileLoader(MODULE, str(LIBRARY))
     try:
-        found: Any = module_from_spec(ModuleSpec(MODULE, loader, origin=str(LIBRARY)))
-        loader.exec_module(found)
+        found = _imported()
     except ImportError as error:
         raise DeviceError(f"{LIBRARY}: {error}; install mlcc again") from error
     if found.abi != ABI:
         raise DeviceError(f"{LIBRARY} is of another version of mlcc; install mlcc again")
     module: Module = found
     return module
+
+
+def _imported() -> Any:
+    if is_linked():
+        return import_module(MODULE)
+    loader = ExtensionFileLoader(MODULE, str(LIBRARY))
+    found = module_from_spec(ModuleSpec(MODULE, loader, origin=str(LIBRARY)))
+    loader.exec_module(found)
+    return found

@@ -1,7 +1,7 @@
 """CPU detection: instruction set, features and vendor; requests permission for AMX on Linux.
 
-Reads /proc/cpuinfo, sysctl, and the auxiliary vector on arm64. The only module of mlcc that
-`mlcc_targets` imports.
+Reads /proc/cpuinfo, the auxiliary vector on arm64, and what `apple` and `windows` ask. The only
+module of mlcc that `mlcc_targets` imports.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _HWCAPS = {  # of arm64: names of the bits of AT_HWCAP and AT_HWCAP2, as /proc/c
 }
 ABIS = {"aarch64": "arm64-v8a", "x86_64": "x86_64"}
 """Instruction set -> what Android calls it."""
+IOS, SIMULATOR = "iOS", "iOS simulator"
 
 
 def missing_features(needed: tuple[str, ...], present: frozenset[str]) -> tuple[str, ...]:
@@ -41,7 +42,9 @@ def cpu_features() -> frozenset[str]:
         words = {
             "Linux": _linux_words,
             "Android": _linux_words,
-            "Darwin": _macos_words,
+            "Darwin": _apple_words,
+            IOS: _apple_words,
+            SIMULATOR: _apple_words,
             "Windows": _windows_words,
         }[system()]()
     except (KeyError, OSError):
@@ -80,11 +83,20 @@ def allow_tiles() -> int:
 def machine() -> str:
     """This machine's instruction set: x86_64, aarch64, or what Python calls it."""
     name = platform.machine().lower()
+    if sys.platform == "ios":  # where it is the model of the phone
+        from mlcc.util import apple
+
+        name = apple.ios_build().partition("-")[0]
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def system() -> str:
-    """This machine's system: Linux, Android, Darwin, Windows, or what Python calls it."""
+    """This machine's system: Linux, Android, Darwin, Windows, IOS (iPads, too), SIMULATOR, or what
+    Python calls it."""
+    if sys.platform == "ios":
+        from mlcc.util import apple
+
+        return SIMULATOR if apple.ios_build().endswith("simulator") else IOS
     return "Android" if hasattr(sys, "getandroidapilevel") else platform.system()
 
 
@@ -109,15 +121,10 @@ def _arm64_words() -> list[str]:
     return [name for bits, names in found for i, name in enumerate(names.split()) if bits >> i & 1]
 
 
-def _macos_words() -> list[str]:
-    import subprocess  # late: it takes longer than all the rest here
+def _apple_words() -> list[str]:
+    from mlcc.util import apple
 
-    command = ["/usr/sbin/sysctl", "machdep.cpu.features", "machdep.cpu.leaf7_features"]
-    command += ["hw.optional"]
-    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    optional = re.findall(r"^hw\.optional\.(?:arm\.)?(?:FEAT_)?(\w+): 1$", text, re.MULTILINE)
-    lists = re.findall(r"^machdep\.cpu\.\w+: (.*)$", text, re.MULTILINE)
-    return optional + " ".join(lists).split()
+    return apple.cpu_words()
 
 
 def _windows_words() -> list[str]:

@@ -55,6 +55,10 @@ def available_bytes() -> int | None:
         from mlcc.util import windows
 
         return windows.available_bytes()
+    if sys.platform in ("darwin", "ios"):
+        from mlcc.util import apple
+
+        return apple.available_bytes()
     found = [b for b in (_meminfo(), container_bytes(), _sysconf()) if b is not None]
     return min(found) if found else None
 
@@ -97,7 +101,7 @@ def _cached(stat: Path, names: tuple[str, ...]) -> int:
 
 
 def _sysconf() -> int | None:
-    """All physical memory: macOS and others do not report how much is free."""
+    """All physical memory: some systems do not report how much is free."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

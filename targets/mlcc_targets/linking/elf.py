@@ -11,24 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcc_targets.linking.linker import run_zig
-from mlcc_targets.linking.static import HEADER, header, symbol_prefix
+from mlcc_targets.linking.static import LINKED_PARTS, archive, compile_part
 from mlcc_targets.target import TargetError
 
 LINUX = ("libm.so.6", "libc.so.6")
 _RAISE = Path(__file__).with_name("raise_parts.c")
-_LINKED = Path(__file__).with_name("linked_parts.c")
-_USE = """\
-Link {library} and libmlcc_executor; what {prefix}link() says is then the name of its library for
-   executor.h. mlcc.h finds it itself where its folder's manifest is opened.
-"""
-_OBJECT_FLAGS = (
-    "-O2",
-    "-g0",
-    "-fPIC",
-    "-ffreestanding",
-    "-fno-stack-protector",
-    "-fno-sanitize=all",
-)
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 # A model's symbols are bound to itself (-Bsymbolic): all models share some names.
 _OPTIONS = ["-z", "noexecstack", "-z", "relro", "-z", "now", "-Bsymbolic", "--strip-all"]
@@ -50,21 +37,14 @@ def link_model(
 
 def archive_model(objects: Sequence[Path], library: Path, arch: str) -> None:
     """Collect objects in a static library for programs that also link libmlcc_executor, and write
-    HEADER beside it. Raises TargetError."""
-    prefix = symbol_prefix(objects)
-    library.unlink(missing_ok=True)  # else old members stay
+    its header. Raises TargetError."""
     with tempfile.TemporaryDirectory() as folder:
-        members = [*objects, _compiled(_LINKED, folder, arch)]
-        # With an index of symbols, without times and users: the bytes depend on the objects alone.
-        run_zig(["ar", "--format=gnu", "rcsD", str(library), *map(str, members)], library)
-    text = header(prefix, library.name, _USE, f"linked:{prefix}")
-    library.with_name(HEADER).write_text(text, encoding="utf-8")
+        archive([*objects, _compiled(LINKED_PARTS, folder, arch)], library, "gnu")
 
 
 def _compiled(source: Path, folder: str, arch: str) -> Path:
     made = Path(folder) / f"{source.stem}.o"
-    target = ("-target", f"{arch}-linux")
-    run_zig(["cc", *target, *_OBJECT_FLAGS, "-c", str(source), "-o", str(made)], made)
+    run_zig(compile_part(source, made, f"{arch}-linux"), made)
     return made
 
 

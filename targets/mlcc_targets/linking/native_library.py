@@ -1,4 +1,4 @@
-"""Libraries for CPUs of desktops and servers: how each system's are named, generated and linked."""
+"""Libraries for CPUs: how each system's are named, generated and linked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from mlcc.util.machine import machine
-from mlcc_targets.apple import MACOS, link_dylib
-from mlcc_targets.linking.elf import archive_model, link_model
+from mlcc_targets.apple import IOS, MACOS, archive_model, link_dylib
+from mlcc_targets.linking.elf import archive_model as archive_elf
+from mlcc_targets.linking.elf import link_model
 from mlcc_targets.linking.pe import TARGETS as WINDOWS
 from mlcc_targets.linking.pe import link_dll
 from mlcc_targets.target import Link, TargetError
@@ -26,10 +27,14 @@ class System:
     """LLVM's."""
     link: Link
     archive: Link | None = None
-    """Makes static libraries; None = no executor can link them."""
+    """Makes static libraries beside `link`'s; None = no executor can link them."""
+    static: bool = False
+    """Whether `link` makes static libraries: apps load no others."""
+    opened_by: str = ""
+    """What to do with a library, if not to run `mlcc chat`."""
 
 
-SYSTEMS = ("linux", "windows", "macos")
+SYSTEMS = ("linux", "windows", "macos", "ios", "ios-simulator")
 
 
 def this_system() -> str:
@@ -41,7 +46,7 @@ def this_system() -> str:
 def system_for(name: str, arch: str) -> System:
     """A system's row. Raises TargetError for one that has no such machines."""
     if name == "linux":
-        link, archive = partial(link_model, arch=arch), partial(archive_model, arch=arch)
+        link, archive = partial(link_model, arch=arch), partial(archive_elf, arch=arch)
         return System("Linux", ".so", f"{arch}-linux-gnu", link, archive)
     if name == "windows":
         if arch not in WINDOWS:
@@ -50,6 +55,13 @@ def system_for(name: str, arch: str) -> System:
     if name == "macos":
         triple = f"{'arm64' if arch == 'aarch64' else arch}-apple-macos{MACOS}"
         return System("macOS", ".dylib", triple, partial(link_dylib, arch=arch))
+    if name in ("ios", "ios-simulator"):
+        if arch != "aarch64":
+            raise TargetError(f"no libraries of {name} for {arch}; use --cpu any-arm")
+        suffix, shown = ("", "iOS") if name == "ios" else ("-simulator", "iOS simulator")
+        link = partial(archive_model, target=f"{arch}-ios.{IOS}{suffix}")
+        triple = f"arm64-apple-ios{IOS}{suffix}"
+        return System(shown, ".a", triple, link, static=True, opened_by="link it: docs/phones.md")
     raise TargetError(f"unknown system '{name}'; use --os with some of: {', '.join(SYSTEMS)}")
 
 

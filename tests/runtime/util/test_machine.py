@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from mlcc.util import machine
@@ -23,26 +21,6 @@ def test_feature_names(needed: str, flags: str, missing: tuple[str, ...] | None)
     present = frozenset(machine._plain(flag) for flag in flags.split())
     expected = ("pclmul", "rdrnd", "sahf") if missing is None else missing
     assert machine.missing_features(tuple(needed.split()), present) == expected
-
-
-MACOS = """hw.optional.neon: 1
-hw.optional.arm.FEAT_DotProd: 1
-hw.optional.arm.FEAT_FP16: 1
-hw.optional.arm.FEAT_I8MM: 0
-machdep.cpu.features: FPU SSE4.2 AVX1.0
-machdep.cpu.leaf7_features: AVX2 BMI1
-"""
-
-
-def test_macos_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Done:
-        stdout = MACOS
-
-    monkeypatch.setattr(machine.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(subprocess, "run", lambda *args, **options: Done)
-    present = machine.cpu_features.__wrapped__()
-    needed = ("neon", "dotprod", "fullfp16", "avx2", "sse4.2", "i8mm")
-    assert machine.missing_features(needed, present) == ("i8mm",)
 
 
 def test_this_linux_machine_has_features() -> None:

@@ -14,12 +14,21 @@ from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
 from mlcc.errors import ArtifactError
 from mlcc.util.extras import OF_DEVICE, advice, is_here
-from mlcc.util.machine import ABIS, allow_tiles, cpu_features, machine, missing_features, system
+from mlcc.util.machine import (
+    ABIS,
+    IOS,
+    SIMULATOR,
+    allow_tiles,
+    cpu_features,
+    machine,
+    missing_features,
+    system,
+)
 from mlcc.version import TVM, TVM_FFI
 
 _SYSTEMS = {  # a word of a triple -> the system; Android's triples have "linux" too
-    "android": "Android", "ios": "iOS", "linux": "Linux", "darwin": "Darwin", "macos": "Darwin",
-    "windows": "Windows",
+    "android": "Android", "simulator": SIMULATOR, "ios": IOS, "linux": "Linux",
+    "darwin": "Darwin", "macos": "Darwin", "windows": "Windows",
 }  # fmt: skip
 
 

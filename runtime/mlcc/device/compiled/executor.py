@@ -28,7 +28,7 @@ from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result, pairs_of
 from mlcc.engine.batch.tables import TOKEN_COLUMNS, StepLayout
 from mlcc.engine.lora import AdapterMatrix, no_adapters
-from mlcc.errors import DeviceError
+from mlcc.errors import ArtifactError, DeviceError
 from mlcc.util import executor_library as c
 
 
@@ -61,6 +61,11 @@ class CompiledExecutor:
         if model.linked and self._library.linked(model.linked):
             name = c.LINKED + model.linked
             self._path, path = Path(name), name.encode()
+        elif model.library.suffix == ".a":
+            raise ArtifactError(
+                f"{model.library.name} is to be linked, and this program does not: link it, and "
+                f"call {model.linked}link() of mlcc_{model.library.stem}.h at the start"
+            )
         self._closed = False
         total = sum(weight.stop - weight.start for weight in model.weights)
         callback = _ProgressCallback(progress, total)
