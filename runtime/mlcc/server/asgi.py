@@ -285,21 +285,23 @@ class RequestBody:
     async def _pieces(self) -> AsyncIterator[bytes]:
         """The body as it arrives. Raises RequestTimeoutError if it is slower than `body_rate`."""
         rate, window = self._settings.body_rate, self._settings.body_window_s
-        pieces, clock = self._http.stream(), asyncio.get_running_loop().time
+        clock, more = asyncio.get_running_loop().time, True
         end, missing = clock() + window, rate * window
-        with suppress(StopAsyncIteration):
-            while True:
-                try:
-                    piece = await asyncio.wait_for(pieces.__anext__(), end - clock())
-                except asyncio.TimeoutError:
-                    raise RequestTimeoutError(
-                        f"less than {rate} bytes a second of the body came in the last "
-                        f"{window:g} seconds; send it faster",
-                        code="timeout",
-                    ) from None
-                yield piece
-                if (missing := missing - len(piece)) <= 0:
-                    end, missing = clock() + window, rate * window
+        while more:
+            try:
+                message = await asyncio.wait_for(self._http.receive(), end - clock())
+            except asyncio.TimeoutError:
+                raise RequestTimeoutError(
+                    f"less than {rate} bytes a second of the body came in the last "
+                    f"{window:g} seconds; send it faster",
+                    code="timeout",
+                ) from None
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            yield piece
+            if (missing := missing - len(piece)) <= 0:
+                end, missing = clock() + window, rate * window
 
     def _take(self, size: int) -> None:
         self._memory.take(size, self.tenant)

@@ -217,6 +217,7 @@ class Job:
 
     def close(self) -> None:
         """Cancel unfinished requests. Idempotent."""
+        self.direct = None  # which has the reader, and that this job
         if self._timer is not None:
             self._timer.cancel()
         self._forget_all()
@@ -238,11 +239,14 @@ class Job:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
         message = self._queue.popleft()
-        if isinstance(message, MlccError):
-            raise self.names.renamed(with_param(self.prompt_field, message))
-        if isinstance(message, Exception):
-            raise message
-        return message
+        try:
+            if isinstance(message, MlccError):
+                raise self.names.renamed(with_param(self.prompt_field, message))
+            if isinstance(message, Exception):
+                raise message
+            return message
+        finally:
+            del message  # an error's traceback has this frame
 
     def _put(self, message: Event | Exception | None) -> None:
         self._queue.append(message)

@@ -11,22 +11,26 @@ import pytest
 
 from benchmarks.server import soak
 from benchmarks.server.soak import Soak
-from benchmarks.server.soak_requests import fixed_calls, hostile_calls
-from tests.runtime.server.helpers.server_process import running
+from benchmarks.server.soak_requests import fixed_calls, hostile_calls, image_calls
+from tests.runtime.multimodal.helpers import seeing_server
+from tests.runtime.server.helpers.server_process import PROGRAM, running
 
 REQUESTS, CLIENTS, KILLS = 260, 8, 3
 TOY_VOCABULARY = 90
 
 
-@pytest.mark.parametrize("with_tls", [False, True])
-def test_nothing_is_lost(with_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["plain", "tls", "sees"])
+def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "SAMPLES", 8)
     monkeypatch.setattr(soak, "GROWTH", 2.0)  # so few requests still warm up
     options, context = ["--max-queue", "1000", "--max-body", str(4 << 20), "--timeout", "600"], None
-    if with_tls:
+    program = PROGRAM
+    if kind == "tls":
         path, context = soak.certificate(tmp_path)
         options += ["--cert", str(path), str(path)]
-    with running(*options) as server:
+    if kind == "sees":
+        options, program = [], Path(seeing_server.__file__)
+    with running(*options, program=program) as server:
         work = Soak(
             server.url,
             server.process.pid,
@@ -42,7 +46,8 @@ def test_nothing_is_lost(with_tls: bool, tmp_path: Path, monkeypatch: pytest.Mon
     assert work.faults() == [], work.outcomes
     assert sum(work.outcomes.values()) == REQUESTS and work.killed == KILLS
     kinds = {name.rpartition(": ")[0] for name in work.outcomes}
-    assert {call.kind for call in fixed_calls("")} <= kinds
+    fixed = fixed_calls("") + image_calls() * (kind == "sees")
+    assert {call.kind for call in fixed} <= kinds
     assert "slow" in kinds and "hangs up" in kinds
     assert any(call.kind in kinds for call in hostile_calls() if len(call.body) > 64 << 10)
     broken = sum(count for name, count in work.outcomes.items() if name.endswith("broken"))

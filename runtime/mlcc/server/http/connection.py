@@ -17,7 +17,7 @@ from typing import Any
 
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mlcc.api.errors import BusyError
 from mlcc.errors import InvalidRequestError, MlccError
@@ -143,20 +143,28 @@ class ConnectionWriter:
 
     def __init__(self, connection: Connection) -> None:
         self.sent = 0
-        self._connection, self._cycle = connection, connection.cycle
+        self._connection: Connection | None = connection
+        self._cycle: RequestResponseCycle | None = connection.cycle
         self._flow, self._transport = connection.flow, connection.transport
 
     def ready(self) -> bool:
         """Whether the response has begun and the client reads."""
-        cycle = self._cycle
+        if (cycle := self._cycle) is None:
+            return False
         begun = cycle.response_started and not cycle.response_complete
         there = not cycle.disconnected and not self._transport.is_closing()
         return begun and there and not self._flow.write_paused
 
     def write(self, data: bytes) -> None:
         """Write a piece of the body."""
+        assert self._connection is not None
         self.sent += len(data)
         self._transport.write(self._connection.conn.send(h11.Data(data=data)) or b"")
+
+    def end(self) -> None:
+        """Let go of the connection, which has this writer: else both would wait in memory for a
+        full garbage collection."""
+        self._connection = self._cycle = None
 
 
 class Connection(H11Protocol):
@@ -193,6 +201,9 @@ class Connection(H11Protocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+        self._end_writer()
+        self.cycle = None  # type: ignore[assignment]  # which has this protocol
+        untie(self._socket or self.transport)
 
     def data_received(self, data: bytes) -> None:
         # h11 checks the length of the headers only while they are incomplete.
@@ -229,6 +240,7 @@ class Connection(H11Protocol):
             self._write_timer.cancel()
 
     def on_response_complete(self) -> None:
+        self._end_writer()
         super().on_response_complete()
         if self._half_closed and self._is_idle:
             self.transport.close()
@@ -246,6 +258,11 @@ class Connection(H11Protocol):
                 )
             )
         self.transport.close()
+
+    def _end_writer(self) -> None:
+        writer = self.scope and self.scope["state"].get(WRITER)
+        if writer is not None:
+            writer.end()
 
     @property
     def _is_idle(self) -> bool:
@@ -298,6 +315,13 @@ class Connection(H11Protocol):
             self.transport.write(self.conn.send(h11.Data(data=nothing)) or b"")
         longer = min(2 * pause_s, _LAST_PROBE_S)
         self._probe_timer = self.loop.call_later(pause_s, self._probe, longer)
+
+
+def untie(transport: asyncio.BaseTransport) -> None:
+    """Let go of a method that asyncio's transport of a closed socket has of itself: the only cycle
+    that a connection leaves behind, so that no full garbage collection need find it."""
+    if hasattr(transport, "_read_ready_cb"):
+        transport._read_ready_cb = None
 
 
 def note_accept_errors(loop: asyncio.AbstractEventLoop, log_throttle: LogThrottle) -> None:

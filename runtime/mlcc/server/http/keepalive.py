@@ -39,6 +39,7 @@ class Keepalive:
     ) -> None:
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # else both would keep each other, until a full collection
 
     async def _run(self) -> None:
         while True:

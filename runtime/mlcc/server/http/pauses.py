@@ -12,13 +12,14 @@ SWITCH_S = 0.0005
 """Seconds that a thread runs Python before it lets a waiting one run. The event loop gives the
 lock back at each read and write, so beside a thread that checks a large body it waits this long for
 each of them. Python's default is ten times as much."""
-CHECK_S = 1.0
+CHECK_S = 0.25
 """Seconds between two looks whether a full collection is due."""
 FEW_BLOCKS = 60_000
 """Blocks of memory beyond those of the start, that is about 20,000 objects, which a collection
 visits in 4 ms on a quiet machine, 40 on a busy one."""
-LONGEST_S = 60.0
-"""Seconds after which a full collection that is due runs, however many objects there are."""
+PATIENCE_S = 60.0
+"""Seconds for which a full collection that is due waits for so few blocks; after twice as many it
+takes two times the blocks, and so on."""
 _NEVER = 1 << 30
 
 
@@ -33,14 +34,15 @@ def shorten_pauses(loop: asyncio.AbstractEventLoop) -> None:
 
 class FullCollections:
     """Runs full garbage collections in place of Python, which begins one while a large answer is
-    being made: 70 ms beside 128 answers with log-probabilities. One that is due waits until there
-    are few objects, that is until the large requests have ended. Their number is read from the
-    allocator: `gc.get_objects` would hand out tuples that other threads are still filling, and
-    `tuple(...)` fails there with a SystemError (python/cpython#59313). So a single long list counts
-    as one object.
+    being made: 70 ms beside 128 answers with log-probabilities, 430 beside larger ones. One that is
+    due waits until there are few objects, that is until the large requests have ended; the longer
+    it waits, the more it takes. There is no hurry: a request leaves no garbage that only a
+    collection finds (tests/runtime/server/http/test_garbage.py).
 
-    Collections of young objects stay Python's: they free what a closed connection leaves behind,
-    with TLS 256 KiB of buffers, before much of it gathers."""
+    The number of objects is read from the allocator: `gc.get_objects` would hand out tuples that
+    other threads are still filling, and `tuple(...)` fails there with a SystemError
+    (python/cpython#59313). So a single long list counts as one object. Collections of young objects
+    stay Python's: they find the cycles of errors before much gathers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -57,10 +59,11 @@ class FullCollections:
         now = time.monotonic()
         if gc.get_count()[2] <= self._due:  # Python would begin none either
             self._last = now
-        elif now - self._last >= LONGEST_S or self._are_few():
+        elif self._are_few(now - self._last):
             gc.collect()
             self._last = now
         self._loop.call_later(CHECK_S, self._look)
 
-    def _are_few(self) -> bool:
-        return sys.getallocatedblocks() - self._at_start <= FEW_BLOCKS
+    def _are_few(self, waited_s: float) -> bool:
+        most = FEW_BLOCKS * max(1.0, waited_s / PATIENCE_S)
+        return sys.getallocatedblocks() - self._at_start <= most

@@ -21,7 +21,7 @@ def open_model() -> Model:
 
 
 def main() -> None:
-    settings = Settings(max_body_bytes=body_bytes(True), timeout_s=120)
+    settings = Settings(max_body_bytes=body_bytes(True), timeout_s=600, max_queue=1000)
     say = partial(print, flush=True)
     ready = lambda url, _: say(url)  # noqa: E731
     serve(open_model, open_text, settings, HttpOptions("127.0.0.1", 0), ready, say)

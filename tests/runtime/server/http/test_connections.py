@@ -180,7 +180,7 @@ def test_a_body_that_comes_too_slowly() -> None:
 def test_unfinished_bodies_of_one_key_leave_room_for_another() -> None:
     """All bodies together have 400,000 bytes."""
     keys = ("--api-key", "greedy", "--api-key", "other")
-    with running("--bodies", "4", *keys) as server, ExitStack() as stack:
+    with running("--bodies", "4", "--body-window-s", "60", *keys) as server, ExitStack() as stack:
         refused, held = 0, []
         for _ in range(4):
             connection = stack.enter_context(connected(server))
