@@ -32,8 +32,9 @@ BUILT = "runtime/mlcc/device/lib/*"
 PAGE = "runtime/mlcc/server/page"
 MACHINE = os.environ.get("MLCC_WHEEL_MACHINE") or platform.machine()
 """Whose instruction set the wheel is for: `dev.py release` makes those of two."""
-FOR_WINDOWS = os.environ.get("MLCC_WHEEL_SYSTEM") == "windows"
-"""Whether the wheel is for Windows on x86-64, made on any system."""
+SYSTEM = os.environ.get("MLCC_WHEEL_SYSTEM", "")
+"""Which other system the wheel is for, made on any: windows (x86-64) or macos (arm64)."""
+_TAGS = {"windows": "win_amd64", "macos": "macosx_13_0_arm64"}
 
 
 class PluginHook(BuildHookInterface[Any]):
@@ -48,8 +49,11 @@ class PluginHook(BuildHookInterface[Any]):
         if reason := server_page.build_or_explain(Path(self.root) / PAGE):
             self.app.display_warning(f"mlcc: there will be no chat page: {reason}")
         build_data["artifacts"].append(f"{PAGE}/**")
-        if FOR_WINDOWS:
+        self.app.display_info("mlcc: compiling the executor, which takes about two minutes")
+        if SYSTEM == "windows":
             reason = build_executor.build_for_windows_or_explain()
+        elif SYSTEM == "macos":
+            reason = build_executor.build_for_macos_or_explain("arm64")
         else:
             reason = build_executor.build_or_explain(MACHINE)
             # `mlcc.device.parallel.experimental.nccl` says why there is none
@@ -66,8 +70,8 @@ class PluginHook(BuildHookInterface[Any]):
 
     def system(self, version: str) -> str:
         """Platform tag: on Linux the systems that the library runs on, not which built it."""
-        if FOR_WINDOWS:
-            return "win_amd64"
+        if SYSTEM:
+            return _TAGS[SYSTEM]
         if version == "standard" and sys.platform == "linux":
             try:
                 needed = manylinux.needed_versions(build_executor.LIBRARY)

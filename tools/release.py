@@ -2,10 +2,10 @@
 
     python -m tools.release [FOLDER]       (dist/release)
 
-Wheels for Linux on x86-64 and aarch64 and for Windows on x86-64, the wheel for browsers, the source
-distribution, npm's package, a bill of materials with third-party licences, and checksums. The
-result depends only on the commit and on the pinned tools: two runs give the same bytes on any
-machine (tests/e2e/deploy checks it). Publishing is a separate step.
+Wheels for Linux on x86-64 and aarch64, Windows on x86-64 and macOS on arm64, the wheel for
+browsers, the source distribution, npm's package, a bill of materials with third-party licences, and
+checksums. The result depends only on the commit and on the pinned tools: two runs give the same
+bytes on any machine (tests/e2e/deploy checks it). Publishing is a separate step.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SYSTEMS = {
     "Linux on x86_64": {"MLCC_WHEEL_MACHINE": "x86_64"},
     "Linux on aarch64": {"MLCC_WHEEL_MACHINE": "aarch64"},
     "Windows on x86_64": {"MLCC_WHEEL_SYSTEM": "windows"},
+    "macOS on arm64": {"MLCC_WHEEL_SYSTEM": "macos"},
 }
 """What each wheel is for, and the variables of `hatch_build.py` for it."""
 POM = r"<version>(.+?)</version>"

@@ -1,27 +1,17 @@
 // swift-tools-version:6.0
-import Foundation
 import PackageDescription
 
-// Where `python mobile/c/build.py` wrote libmlcc.so, for Linux.
+// For Linux; package.py packs for iOS. Where `python mobile/c/build.py` wrote libmlcc.so.
 let libraries =
     Context.environment["MLCC_LIBRARIES"] ?? "\(Context.packageDirectory)/../../build/mobile/c"
 
-// Apple's systems take the library from CMlcc.xcframework, beside this file.
-let framework = "CMlcc.xcframework"
-let hasFramework = FileManager.default.fileExists(
-    atPath: "\(Context.packageDirectory)/\(framework)")
-let cmlcc: Target =
-    hasFramework ? .binaryTarget(name: "CMlcc", path: framework) : .systemLibrary(name: "CMlcc")
-let linker: [LinkerSetting] =
-    hasFramework
-    ? []
-    : [
-        .unsafeFlags([
-            "-L\(libraries)", "-Xlinker", "-rpath", "-Xlinker", libraries,
-            // libpython lies elsewhere, and libmlcc knows where
-            "-Xlinker", "--allow-shlib-undefined",
-        ])
-    ]
+let linker: [LinkerSetting] = [
+    .unsafeFlags([
+        "-L\(libraries)", "-Xlinker", "-rpath", "-Xlinker", libraries,
+        // libpython lies elsewhere, and libmlcc knows where
+        "-Xlinker", "--allow-shlib-undefined",
+    ])
+]
 
 let package = Package(
     name: "mlcc",
@@ -31,7 +21,7 @@ let package = Package(
         .executable(name: "mlcc-chat", targets: ["mlcc-chat"]),
     ],
     targets: [
-        cmlcc,
+        .systemLibrary(name: "CMlcc"),
         .target(name: "Mlcc", dependencies: ["CMlcc"], linkerSettings: linker),
         .executableTarget(name: "mlcc-chat", dependencies: ["Mlcc"]),
         .executableTarget(name: "mlcc-relay", dependencies: ["Mlcc"], path: "Tests/Relay"),

@@ -4,6 +4,8 @@ wheels, in one library.
     python runtime/native/build_executor.py [--counts]     in place, for this machine
     python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
     python runtime/native/build_executor.py windows OUTPUT   for x86_64 on Windows
+    python runtime/native/build_executor.py macos OUTPUT     for arm64 on macOS
+    python runtime/native/build_executor.py ios OUTPUT       an archive for iOS, or ios-simulator
 
 By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
 by the system's compiler. Run by `pip install` (hatch_build.py), and by hand after changes.
@@ -22,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
@@ -29,9 +32,11 @@ for place in (FOLDER, ROOT / "targets"):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
 
+import apple  # noqa: E402
 import windows  # noqa: E402
 
 from mlcc_targets.linking.linker import zig  # noqa: E402
+from mlcc_targets.linking.static import collect  # noqa: E402
 from mlcc_targets.native import build as plugin  # noqa: E402
 from mlcc_targets.native import once  # noqa: E402
 from mlcc_targets.native.build import compiler, package  # noqa: E402
@@ -43,7 +48,8 @@ EXPORTS = FOLDER / "exports.map"
 LACKING = ROOT / "targets" / "mlcc_targets" / "wasm" / "include"
 """Headers that TVM's wheel lacks; some are named relative to themselves."""
 OUTPUT = FOLDER.parent / "mlcc" / "device" / "lib"
-LIBRARY = OUTPUT / "libmlcc_executor.so"
+MACOS_LIBRARY = OUTPUT / "libmlcc_executor.dylib"
+LIBRARY = MACOS_LIBRARY if sys.platform == "darwin" else OUTPUT / "libmlcc_executor.so"
 WINDOWS_LIBRARY = OUTPUT / "libmlcc_executor.pyd"
 FLAGS = (
     "-std=c++17",
@@ -59,6 +65,12 @@ LINK = ("-shared", "-s", "-Wl,--gc-sections", f"-Wl,--version-script={EXPORTS}")
 LINK += ("-Wl,-z,nodelete",)  # its threads run until the process ends
 FOREIGN = ("runtime", "runtime_vm")
 """Units of TVM's sources."""
+_CALLED = ("TVMFFIEnvModRegisterSystemLibSymbol", "TVMFFIErrorSetRaisedFromCStrParts")
+_CALLED += ("TVMBackendParallelLaunch", "TVMBackendParallelBarrier")
+_CALLED += ("TVMBackendAllocWorkspace", "TVMBackendFreeWorkspace")
+STATIC = tuple(f"-D{name}=mlcc_own_{name}" for name in _CALLED)
+"""For an executor inside a program: a static library of a model calls these functions of TVM and
+brings forwarding ones (targets/mlcc_targets/linking/linked_parts.c), so its own get other names."""
 _ZIG = {"x86_64": ("-mcpu=x86_64_v2",), "aarch64": ()}
 _GLIBC = "2.17"
 
@@ -114,36 +126,54 @@ def build(
     of units that are compiled already. left_out: units of other systems.
     """
     command, libraries = tools or toolchain(arch or platform.machine())
-    common = [*command, *flags, *includes()]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        made = {name: Path(folder) / f"{name}.o" for name in units(left_out)}
-        objects = {**made, **(ready or {})}
-
-        def compile_one(name: str) -> None:
-            if objects[name] == made[name]:
-                compile_unit(name, made[name], common)
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            # What takes longest first: zig compiles its C++ library when it first links so.
-            alike = [*command, *flags, *(word for word in link if not word.startswith("-Wl,"))]
-            empty = [*alike, "-x", "c++", os.devnull, "-o", str(Path(folder) / "empty.so")]
-            work = [pool.submit(_run, empty), *(pool.submit(compile_one, n) for n in made)]
-            report(0, len(work))
-            try:
-                for done, future in enumerate(as_completed(work), 1):
-                    future.result()
-                    report(done, len(work))
-            except BaseException:  # else Ctrl-C waits until the rest is compiled
-                pool.shutdown(cancel_futures=True)
-                raise
+        # What takes longest first: zig compiles its C++ library when it first links so.
+        alike = [*command, *flags, *(word for word in link if not word.startswith("-Wl,"))]
+        empty = [*alike, "-x", "c++", os.devnull, "-o", str(Path(folder) / "empty.so")]
+        common = [*command, *flags]
+        objects = compile_all(Path(folder), common, left_out, ready or {}, [empty], report)
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
-            _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
+            _run([*command, *link, *map(str, objects), *libraries, "-o", str(partial)])
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
     return output
+
+
+def compile_all(
+    folder: Path,
+    command: Sequence[str],
+    left_out: Sequence[str] = windows.ONLY,
+    ready: Mapping[str, Path] = MappingProxyType({}),
+    first: Sequence[Sequence[str]] = (),
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Path]:
+    """Compile the units into `folder`, on all cores; returns their objects. Raises BuildError.
+
+    first: commands that run beside the units, and begin before them.
+    """
+    words = [*command, *includes()]
+    made = {name: folder / f"{name}.o" for name in units(left_out)}
+    objects = {**made, **ready}
+
+    def compile_one(name: str) -> None:
+        if objects[name] == made[name]:
+            compile_unit(name, made[name], words)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        work = [pool.submit(_run, each) for each in first]
+        work += [pool.submit(compile_one, name) for name in made]
+        report(0, len(work))
+        try:
+            for done, future in enumerate(as_completed(work), 1):
+                future.result()
+                report(done, len(work))
+        except BaseException:  # else Ctrl-C waits until the rest is compiled
+            pool.shutdown(cancel_futures=True)
+            raise
+    return list(objects.values())
 
 
 def build_for_windows(output: Path) -> Path:
@@ -163,6 +193,36 @@ def build_for_windows(output: Path) -> Path:
         return build(output, "", flags, windows.LINK, tools, left_out=left_out)
 
 
+def build_for_macos(output: Path, arch: str = "aarch64") -> Path:
+    """Likewise for macOS, with zig's C++ library inside. Raises BuildError."""
+    try:
+        command = [zig(), "c++", "-target", apple.MACOS[arch], *apple.FLAGS]
+    except TargetError as error:
+        raise BuildError(str(error)) from error
+    return build(output, arch, FLAGS, apple.MACOS_LINK, (command, []))
+
+
+def build_for_ios(
+    output: Path, system: str, report: Callable[[int, int], None] = lambda done, total: None
+) -> Path:
+    """An archive of the executor for apps, by zig. system: of `apple.IOS`. Raises BuildError."""
+    with tempfile.TemporaryDirectory() as folder:
+        objects = compile_all(Path(folder), ios_command(system), report=report)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        collect(objects, output, "darwin")
+    return output
+
+
+def ios_command(system: str) -> list[str]:
+    """zig's C++ compiler with its options for a system of `apple.IOS`. Raises BuildError."""
+    try:
+        found = zig()
+    except TargetError as error:
+        raise BuildError(str(error)) from error
+    words = ["-target", apple.IOS[system], *apple.IOS_FLAGS, *STATIC, *apple.ios_headers(found)]
+    return [found, "c++", *words, *FLAGS]
+
+
 def units(left_out: Sequence[str] = windows.ONLY) -> dict[str, list[str]]:
     """What is compiled: the words of a command that say which source, and how.
 
@@ -174,9 +234,8 @@ def units(left_out: Sequence[str] = windows.ONLY) -> dict[str, list[str]]:
     if has_webgpu():
         found["webgpu"] = ["-std=c++20", *warnings, *plugin.translation_unit()]
     for source in sorted(SOURCES.rglob("*.cc")):
-        if source.stem not in left_out:
-            found.setdefault(source.stem, [*warnings, ours, str(source)])
-    return found
+        found.setdefault(source.stem, [*warnings, ours, str(source)])
+    return {name: words for name, words in found.items() if name not in left_out}
 
 
 def has_webgpu() -> bool:
@@ -211,7 +270,7 @@ def _run(words: Sequence[str]) -> None:
 
 def source_hash() -> str:
     """Of all sources and this file: tells whether a library was built from them."""
-    builders = Path(__file__), Path(windows.__file__)
+    builders = Path(__file__), Path(windows.__file__), Path(apple.__file__)
     sources = [*SOURCES.rglob("*.*"), *HEADERS.iterdir(), EXPORTS, *builders]
     if has_webgpu():
         sources += plugin.SOURCES.rglob("*.*")
@@ -227,6 +286,8 @@ def build_or_explain(
     arch: str = "", report: Callable[[int, int], None] = lambda done, total: None
 ) -> str:
     """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
+    if LIBRARY == MACOS_LIBRARY:
+        return build_for_macos_or_explain(arch or platform.machine())
 
     def make(library: Path) -> Path:
         return build(library, arch, report=report)
@@ -239,10 +300,24 @@ def build_for_windows_or_explain(library: Path = WINDOWS_LIBRARY) -> str:
     return once.build_or_explain(library, source_hash(), build_for_windows, windows.TRIPLE)
 
 
+def build_for_macos_or_explain(arch: str, library: Path = MACOS_LIBRARY) -> str:
+    """Likewise for macOS; arch: arm64 (aarch64) or x86_64."""
+    its = "aarch64" if arch == "arm64" else arch
+
+    def make(output: Path) -> Path:
+        return build_for_macos(output, its)
+
+    return once.build_or_explain(library, source_hash(), make, apple.MACOS[its])
+
+
 def main() -> int | str | None:
     """Build for this machine; with --counts print the files compiled, and all, as they grow."""
     if len(sys.argv) == 3 and sys.argv[1] == "windows":
         return build_for_windows_or_explain(Path(sys.argv[2])) or None
+    if len(sys.argv) == 3 and sys.argv[1] == "macos":
+        return None if build_for_macos(Path(sys.argv[2])) else 1
+    if len(sys.argv) == 3 and sys.argv[1] in apple.IOS:
+        return None if build_for_ios(Path(sys.argv[2]), sys.argv[1]) else 1
     if len(sys.argv) == 3:
         return None if build(Path(sys.argv[2]), sys.argv[1]) else 1
     if "--counts" in sys.argv:

@@ -9,6 +9,10 @@
 #include "engine.h"
 #include "errors.h"
 
+#ifdef MLCC_LINKED_EXECUTOR  // libmlcc_executor is in the same program, as on iOS
+extern "C" PyObject* PyInit_libmlcc_executor();
+#endif
+
 namespace mlcc {
 namespace {
 
@@ -101,6 +105,9 @@ PyStatus initialize(const PythonConfig& paths, InitModule init_module) {
   PyStatus status = Py_PreInitialize(&before);
   if (PyStatus_Exception(status)) return status;
   PyImport_AppendInittab("_mlcc", init_module);
+#ifdef MLCC_LINKED_EXECUTOR
+  PyImport_AppendInittab("libmlcc_executor", PyInit_libmlcc_executor);
+#endif
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);
   config.site_import = 0;

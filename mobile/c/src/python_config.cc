@@ -39,10 +39,13 @@ std::string file_of(void* function) {
 }
 
 std::string find_home() {
-  // The home is two folders above libpython on Debian, one in other builds
+  // The home is two folders above libpython on Debian, one in other builds; in an app for iOS it is
+  // the folder `python` beside that of the frameworks
   std::string folder = parent(file_of(reinterpret_cast<void*>(&Py_InitializeFromConfig)));
   for (; !folder.empty(); folder = parent(folder)) {
-    if (exists(folder + "/" + kLibrary + "/os.py")) return folder;
+    for (const char* home : {"", "/python"}) {
+      if (exists(folder + home + "/" + kLibrary + "/os.py")) return folder + home;
+    }
   }
   throw Error(MLCC_NO_PYTHON,
               "Python's standard library was not found beside libpython; set `home` of mlcc_python "

@@ -1,4 +1,4 @@
-"""mlcc on Windows as far as wine shows it: `tools/windows_check.py`, which people run there."""
+"""mlcc on Windows as far as wine shows it: `tools/desktop_check.py`, which people run there."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = [
     pytest.mark.usefixtures("windows_packages"),
     pytest.mark.skipif(machine() != "x86_64", reason="wine runs this machine's programs alone"),
 ]
-CHECK = ROOT / "tools" / "windows_check.py"
+CHECK = ROOT / "tools" / "desktop_check.py"
 
 
 def test_the_checks_of_a_person(windows_demo: Path) -> None:
     text = run(windows_path(CHECK), windows_path(windows_demo), seconds=600)
     found = dict(re.findall(r"^(\S+) +[\d.]+ s  (ok|-|FAIL) ", text, flags=re.MULTILINE))
     checks = dict.fromkeys(("system", "run", "server", "kill"), "ok")
-    assert found == {**checks, "Ctrl-Break": "-"}, text  # wine has no console here
+    assert found == {**checks, "Ctrl-C": "-"}, text  # wine has no console here
 
 
 def test_the_cpu_is_the_one_that_linux_sees() -> None:

@@ -2,10 +2,11 @@ import Foundation
 
 /// Locations of mlcc's native parts. On Linux the defaults find what `mobile/c/build.py` wrote.
 public struct NativeFiles: Sendable {
-    /// The zip with mlcc's Python modules; nil: `mlcc.zip` beside the library.
+    /// The zip with mlcc's Python modules; nil: `mlcc.zip` beside the library. By default that of
+    /// the package for iOS.
     public var zip: String?
-    /// The folder with `lib/pythonX.Y`; nil: found from the path of libpython. "": none,
-    /// `pythonPath` has all.
+    /// The folder with `lib/pythonX.Y`; nil: found from the path of libpython, on iOS `python` in the
+    /// app. "": none, `pythonPath` has all.
     public var pythonHome: String?
     /// Additional entries of Python's module path, such as the folder with Hugging Face's
     /// `tokenizers`. By default those of the variable `MLCC_PYTHON_PATH`, separated by colons.
@@ -13,9 +14,18 @@ public struct NativeFiles: Sendable {
 
     /// With its fields.
     public init(
-        zip: String? = nil, pythonHome: String? = nil, pythonPath: [String] = Self.environmentPath
+        zip: String? = Self.packagedZip, pythonHome: String? = nil, pythonPath: [String] = Self.environmentPath
     ) {
         (self.zip, self.pythonHome, self.pythonPath) = (zip, pythonHome, pythonPath)
+    }
+
+    /// The zip that the package for iOS brings; elsewhere nil.
+    public static var packagedZip: String? {
+        #if MLCC_PACKAGED
+            return Bundle.module.path(forResource: "mlcc", ofType: "zip")
+        #else
+            return nil
+        #endif
     }
 
     /// The entries of `MLCC_PYTHON_PATH`.

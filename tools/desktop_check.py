@@ -1,11 +1,11 @@
-"""Checks an installed mlcc on a Windows machine with a compiled model, in about a minute:
+"""Checks an installed mlcc on a Windows machine or a Mac with a compiled model, in about a minute:
 
-    pip install "mlcc-VERSION-py3-none-win_amd64.whl[serve]"
-    python windows_check.py FOLDER        FOLDER: the demo model, compiled with --os windows
+    pip install "mlcc-VERSION-py3-none-win_amd64.whl[serve]"      (Mac: ...-macosx_13_0_arm64.whl)
+    python desktop_check.py FOLDER      FOLDER: the demo model, compiled with --os windows or macos
 
 Prints a line for each check, "ok", "-" if it cannot be done here, or what came instead, and ends
 with code 1 if one failed. Please send what it prints. The standard library only; the tests run it
-under wine.
+on Linux and under wine.
 """
 
 from __future__ import annotations
@@ -94,13 +94,19 @@ def content(body: str) -> str:
 
 
 def check_system() -> str:
-    """What Windows answers."""
-    from mlcc.util import machine, memory, windows
+    """What the system answers."""
+    from mlcc.util import machine, memory
 
-    found = sorted(machine.cpu_features())
+    found = machine.cpu_features()
     free = memory.available_bytes()
-    assert "sse42" in found and free and windows.runs(os.getpid()), (found, free)
-    return f"{machine.cpu_vendor()}, {free >> 20} MiB free, {' '.join(found)}"
+    least = "sse4.2" if machine.machine() == "x86_64" else "neon"
+    assert not machine.missing_features((least,), found) and free, (found, free)
+    if sys.platform == "win32":
+        from mlcc.util import windows
+
+        assert windows.runs(os.getpid())
+    which = f"{machine.system()} {machine.machine()} {machine.cpu_vendor()}".strip()
+    return f"{which}, {free >> 20} MiB free, {' '.join(sorted(found))}"
 
 
 def check_run(folder: str) -> str:
@@ -134,7 +140,7 @@ def check_server(folder: str) -> str:
 
 
 def check_break(folder: str) -> str:
-    """Ctrl-Break ends a server as Ctrl-C does."""
+    """Ctrl-C ends a server; on Windows Ctrl-Break, which one process can get."""
     server = Server(folder)
     try:
         try:
@@ -164,7 +170,7 @@ def main(folder: str) -> int:
         ("system", check_system),
         ("run", lambda: check_run(folder)),
         ("server", lambda: check_server(folder)),
-        ("Ctrl-Break", lambda: check_break(folder)),
+        ("Ctrl-C", lambda: check_break(folder)),
         ("kill", lambda: check_kill(folder)),
     ]
     failed = 0
