@@ -4,7 +4,7 @@ Sans-IO like `engine.py`, and much smaller: a text takes one step, nothing of it
 there is no next token. Pages are used within their step only, so each step numbers them from the
 first. Tenants take turns, one text each. Within a tenant requests are ordered by priority and age
 as in `waiting_queue.py`. If a text does not fit into a step, shorter ones after it may run; its
-tenant begins the next step.
+tenant begins the next step. Background requests get what the others leave of a step.
 
 One thread at a time may call it.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, PageList, check_capacity, int32
@@ -26,6 +27,11 @@ LOOKED_THROUGH = 256
 """Texts after one that does not fit that are searched for a shorter one."""
 
 
+_Owner = tuple[bool, str]
+"""Whether requests are background requests, and their tenant."""
+_is_background = itemgetter(0)
+
+
 class Rows(Protocol):
     """Result of a step: float32, one row per text."""
 
@@ -33,7 +39,7 @@ class Rows(Protocol):
 
 
 class _Waiting(NamedTuple):
-    """A text in its tenant's queue, ordered by rank."""
+    """A text in its owner's queue, ordered by rank."""
 
     rank: int
     """Order in the queue: tokens computed before its arrival, shifted by its priority."""
@@ -51,10 +57,10 @@ class EncoderEngine:
         check_capacity(capacity)
         self.capacity, self.width = capacity, width
         self._last = pooling == "last"
-        self._waiting: dict[str, list[_Waiting]] = {}
-        """Waiting texts of each tenant, by rank; the tenant whose turn is next comes first."""
-        self._overdue: dict[str, None] = {}
-        """Tenants whose first text did not fit into a step, oldest first: they come next."""
+        self._waiting: dict[_Owner, list[_Waiting]] = {}
+        """Waiting texts of each owner, by rank; the owner whose turn is next comes first."""
+        self._overdue: dict[_Owner, None] = {}
+        """Owners whose first text did not fit into a step, oldest first: they come next."""
         self._live: dict[str, Request] = {}
         self._step: list[Request] = []
         """Of the step that is planned and not committed."""
@@ -78,7 +84,7 @@ class EncoderEngine:
         self._live[request.id] = request
         rank = self._computed + LEVEL * request.priority
         waits = _Waiting(rank, self._requests, request)
-        insort(self._waiting.setdefault(request.tenant, []), waits)
+        insort(self._waiting.setdefault(_owner(request), []), waits)
         self._requests += 1
 
     def cancel(self, request_id: str) -> list[Event]:
@@ -86,10 +92,10 @@ class EncoderEngine:
         request = self._live.pop(request_id, None)
         if request is None:
             return []
-        line = self._waiting.get(request.tenant, [])
+        line = self._waiting.get(_owner(request), [])
         line[:] = [waits for waits in line if waits.request is not request]
         if not line:
-            self._waiting.pop(request.tenant, None)
+            self._waiting.pop(_owner(request), None)
         return [_end(request, "cancelled")]
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
@@ -177,22 +183,24 @@ class EncoderEngine:
             raise text_too_long(len(prompt), longest)
 
     def _chosen(self) -> list[Request]:
-        """The texts of a step: of each tenant in turn the first that fits."""
+        """The texts of a step: of each owner in turn the first that fits, background requests
+        last."""
         capacity, chosen = self.capacity, list[Request]()
         tokens = capacity.max_step_tokens
         pages = [*capacity.pools]
         most = min(capacity.max_batch, capacity.max_rows)
-        late = [tenant for tenant in self._overdue if tenant in self._waiting]
+        late = [owner for owner in self._overdue if owner in self._waiting]
         self._overdue = dict.fromkeys(late)
         open_lines = [*dict.fromkeys((*late, *self._waiting))]
         while open_lines and tokens and len(chosen) < most:
-            tenant = open_lines.pop(0)
-            line = self._waiting[tenant]
+            owner = min(open_lines, key=_is_background)
+            open_lines.remove(owner)
+            line = self._waiting[owner]
             place = self._place(line, tokens, pages)
             if place == 0:
-                self._overdue.pop(tenant, None)
+                self._overdue.pop(owner, None)
             else:
-                self._overdue.setdefault(tenant)
+                self._overdue.setdefault(owner)
             if place is None:
                 continue
             request = line.pop(place).request
@@ -200,14 +208,14 @@ class EncoderEngine:
             tokens -= len(request.prompt)
             for g, group in enumerate(capacity.groups):
                 pages[g] -= -(-len(request.prompt) // group.page_size)
-            del self._waiting[tenant]  # its next turn is behind the others'
+            del self._waiting[owner]  # its next turn is behind the others'
             if line:
-                self._waiting[tenant] = line
-                open_lines.append(tenant)
+                self._waiting[owner] = line
+                open_lines.append(owner)
         return chosen
 
     def _place(self, line: Sequence[_Waiting], tokens: int, pages: list[int]) -> int | None:
-        """Which of a tenant's texts comes next: the first that fits."""
+        """Which of an owner's texts comes next: the first that fits."""
         for place, waits in enumerate(line):
             count = len(waits.request.prompt)
             needs = (-(-count // g.page_size) for g in self.capacity.groups)
@@ -216,6 +224,10 @@ class EncoderEngine:
             if place == LOOKED_THROUGH:
                 return None
         return None
+
+
+def _owner(request: Request) -> _Owner:
+    return request.background, request.tenant
 
 
 def longest_text(capacity: Capacity) -> int:

@@ -268,6 +268,10 @@ class Request:
     """Lower is served first among a tenant's requests. Waiting requests age (`waiting_queue.py`).
     If pages run short, the last of all running requests is preempted."""
 
+    background: bool = False
+    """Work of a batch: it runs only while no other request waits or runs, whatever its tenant and
+    priority, and gives way to one that comes."""
+
     adapter: str = ""
     """Name of a loaded LoRA adapter; "" = the base model. Cached prefixes are shared only between
     requests of the same adapter."""

@@ -44,7 +44,7 @@ class TokenSequence:
     """Pages or state slot in each cache group, just enough for the computed tokens."""
     images: tuple[ImageSpan, ...] = ()
     """Tiles of images in the prompt, in order."""
-    rank: tuple[int, int] = (0, 0)
+    rank: tuple[bool, int, int] = (False, 0, 0)
     """Priority among running sequences and in the tenant's queue; the lowest is first."""
     logits_processor: LogitsProcessor | None = None
     """None = its logits are sampled as they are."""

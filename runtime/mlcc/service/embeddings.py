@@ -82,8 +82,9 @@ class Encoding:
         self._core, self._tenant, self._field = served, request.tenant, field
         self._cut: int | None = fields.get("truncate_prompt_tokens")
         self._priority: int = fields.get("priority", 0)
+        self._background = request.background
         self._left: Callable[[], float | None] = served.clock(
-            time.monotonic(), fields.get("timeout")
+            request, time.monotonic(), fields.get("timeout")
         )
         self._name = f"embd-{os.urandom(16).hex()}"
 
@@ -162,7 +163,11 @@ class Encoding:
     def _request(self, number: int, ids: array[int]) -> Request:
         try:
             return Request(
-                f"{self._name}-{number}", ids, tenant=self._tenant, priority=self._priority
+                f"{self._name}-{number}",
+                ids,
+                tenant=self._tenant,
+                priority=self._priority,
+                background=self._background,
             )
         except InvalidRequestError as error:  # some texts have no tokens
             raise with_param(self._field, error) from None

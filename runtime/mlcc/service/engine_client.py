@@ -43,6 +43,8 @@ class FinishedRequest:
     """Time to the first token since submission; None = there was none."""
     total: float
     """Time to the end since submission."""
+    background: bool = False
+    """Whether it was a line of a batch."""
 
     @property
     def per_token(self) -> float | None:
@@ -330,6 +332,7 @@ class RequestState:
                 self.tokens if tokens is None else tokens,
                 None if self.first is None else self.first - self.submitted,
                 now - self.submitted,
+                self.request.background,
             )
         )
 
@@ -344,6 +347,8 @@ class EngineClient(ABC):
         """Notified of first tokens and finished requests."""
         self._limit = max_in_flight
         self._owners: dict[str, RequestState] = {}
+        self._background = 0
+        """Background requests in flight: no other request finds the queue full of them."""
 
     @property
     def in_flight(self) -> int:
@@ -353,7 +358,7 @@ class EngineClient(ABC):
     @property
     def queue_space(self) -> int:
         """Number of further requests that the queue takes, of any tenant."""
-        return max(self._limit - self.in_flight, 0)
+        return max(self._limit - self._queued, 0)
 
     @property
     def ready(self) -> bool:
@@ -397,21 +402,25 @@ class EngineClient(ABC):
                 param="prompt",
                 code="too_many_prompts",
             )
-        if self.in_flight + count > self._limit and (count > 1 or self._has_in_flight(tenant)):
+        if self._queued + count > self._limit and (count > 1 or self._has_in_flight(tenant)):
             raise BusyError(
-                f"{self.in_flight} requests are live and the limit is {self._limit}; try again "
+                f"{self._queued} requests are live and the limit is {self._limit}; try again "
                 "later or allow more (--max-queue of `mlcc serve`)",
                 code="queue_full",
             )
 
     def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
         """Queue all answers of one API request. Raises as `check_queue`."""
-        tenant = requests[0].tenant
-        self.check_queue(len(requests), tenant)
+        tenant, background = requests[0].tenant, requests[0].background
+        if background:
+            self.check_alive()
+        else:
+            self.check_queue(len(requests), tenant)
         job = Job([request.id for request in requests], self._forget, timeout_s, tenant)
         now = time.monotonic()
         for request in requests:
             self._owners[request.id] = RequestState(request, job, now)
+            self._background += background
         try:
             for request in requests:
                 self._add(request)
@@ -420,8 +429,16 @@ class EngineClient(ABC):
             raise
         return job
 
+    @property
+    def _queued(self) -> int:
+        """Requests in flight that the limit bounds."""
+        return self.in_flight - self._background
+
     def _has_in_flight(self, tenant: str) -> bool:
-        return any(state.job.tenant == tenant for state in self._owners.values())
+        return any(
+            state.job.tenant == tenant and not state.request.background
+            for state in self._owners.values()
+        )
 
     @property
     @abstractmethod
@@ -478,6 +495,8 @@ class EngineClient(ABC):
     def _forget(self, request_id: str, finished: bool) -> None:
         """Remove a request of a closed job."""
         state = self._owners.pop(request_id, None)
+        if state is not None:
+            self._background -= state.request.background
         if state is not None and not finished:
             state.end("cancelled", time.monotonic(), self.observer)
             if not self.dead:

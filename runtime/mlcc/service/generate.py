@@ -327,7 +327,7 @@ async def _generate_chat(
     started = time.monotonic()
     parse = partial(parse_chat, sees=served.sees)
     parsed, ignored = await served.checked(request, body, parse, CHAT)
-    time_left = served.clock(started, parsed.delivery.timeout)
+    time_left = served.clock(request, started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
     context = served.engine.capacity.context
@@ -362,7 +362,7 @@ async def count_prompt_tokens(served: ServedModel, request: ApiRequest, body: An
     started = time.monotonic()
     parsed = await request.offload.check(partial(parse_chat, body, served.sees))
     served.check_model(parsed.delivery.model)
-    time_left = served.clock(started, parsed.delivery.timeout)
+    time_left = served.clock(request, started, parsed.delivery.timeout)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     return len((await plan.prompt(served.prompts, MOST_COUNTED, time_left())).ids)
 
@@ -380,7 +380,7 @@ async def _generate_completion(
 ) -> Generation:
     started = time.monotonic()
     parsed, ignored = await served.checked(request, body, parse_completion, COMPLETION)
-    time_left = served.clock(started, parsed.delivery.timeout)
+    time_left = served.clock(request, started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
     structure, left_out = await enforceable(
@@ -455,6 +455,7 @@ def _submit(
             parser=spec.parser,
             sampling_group=f"{head.id}-{index}" if delivery.made > 1 else "",
             priority=delivery.priority,
+            background=request.background,
             adapter=adapter or "",
             images=prompt.images,
         )

@@ -217,7 +217,8 @@ class ServedModel:
 
     async def body(self, request: ApiRequest) -> Any:
         """The parsed JSON body. Raises BusyError before it is read if the queue is full."""
-        self.engine.check_queue(1, request.tenant)
+        if not request.background:
+            self.engine.check_queue(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
 
     async def checked(
@@ -285,10 +286,14 @@ class ServedModel:
             return await self.prompts.text_with_images(prompt, prompt.images, context, seconds)
         return Prompt(await self.prompts.text(prompt, context, seconds))
 
-    def clock(self, started: float, wanted: float | None) -> Callable[[], float | None]:
+    def clock(
+        self, request: ApiRequest, started: float, wanted: float | None
+    ) -> Callable[[], float | None]:
         """A function for the seconds left of a request, which began at `started` (monotonic) and
-        asked for a timeout of `wanted`; None = no limit."""
-        bounds = [bound for bound in (wanted, self._bounds.timeout_s) if bound is not None]
+        asked for a timeout of `wanted`; None = no limit. A line of a batch may wait for long: the
+        batch itself expires."""
+        general = None if request.background else self._bounds.timeout_s
+        bounds = [bound for bound in (wanted, general) if bound is not None]
         if not bounds:
             return lambda: None
         end = started + min(bounds)

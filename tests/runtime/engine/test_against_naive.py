@@ -127,6 +127,7 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
                 draw(sampling | adjusted | filtered | repeated),
                 tenant=draw(st.sampled_from(["", "", "t"])),
                 priority=draw(st.sampled_from([0, 0, -1, 2])),
+                background=draw(st.booleans()),
             ),
             draw(st.integers(0, 20)),
             draw(st.none() | st.none() | st.integers(0, 20)),

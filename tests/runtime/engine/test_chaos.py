@@ -117,6 +117,7 @@ class Storm:
             draw.choice(["", "", "t", "u"]),
             draw.choice(["", "", "s"]),
             priority=draw.choice([0, 0, 0, -1, 3]),
+            background=draw.choice([False, False, True]),
         )
         self.came += 1
         try:

@@ -166,3 +166,21 @@ def test_what_does_not_fit_is_refused() -> None:
     made.plan()
     with pytest.raises(DeviceError, match="gave 4 bytes"):
         made.commit(memoryview(b"1234"))
+
+
+def test_background_texts_get_what_the_others_leave_of_a_step() -> None:
+    made = engine(max_batch=3)
+    for i in range(4):
+        made.add(Request(f"batch-{i}", [1], background=True, tenant="a"))
+    for i in range(5):
+        made.add(Request(f"text-{i}", [1], tenant="a"))
+    steps: list[list[str]] = []
+    while made.has_work:
+        batch = made.plan()
+        assert batch is not None
+        steps.append([end.request_id for end in made.commit(answer(made, batch))])  # type: ignore[arg-type]
+    assert steps == [
+        ["text-0", "text-1", "text-2"],
+        ["text-3", "text-4", "batch-0"],
+        ["batch-1", "batch-2", "batch-3"],
+    ]

@@ -130,6 +130,22 @@ def test_the_time_per_token() -> None:
     assert replace(end, to_first=None).per_token is None
 
 
+def test_a_batch_takes_no_place_in_the_queue() -> None:
+    def work(client: Recording) -> None:
+        lines = [replace(each, background=True) for each in requests("a", *"12345")]
+        jobs = [client.submit([line], None) for line in lines]
+        assert client.queue_space == 3 and client.in_flight == 5
+        live = client.submit(requests("a", *"678"), None)
+        with pytest.raises(BusyError):
+            client.check_queue(1, "a")
+        client.check_queue(1, "b")
+        for job in (live, *jobs):
+            job.close()
+        assert client.queue_space == 3
+
+    in_loop(work)
+
+
 def test_the_time_to_the_first_token_is_that_since_the_queue() -> None:
     def work(client: Recording) -> None:
         client.observer = ends = Ends()

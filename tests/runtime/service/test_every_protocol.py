@@ -122,13 +122,16 @@ def test_the_shorter_of_two_times_counts() -> None:
     engine = SimpleNamespace()
     one = ServedModel(engine, toy_text())  # type: ignore[arg-type]
     one._bounds = replace(one._bounds, timeout_s=50)
-    now = time.monotonic()
+    now, request = time.monotonic(), ask("/v1/completions", {})
     for wanted, most in ((None, 50), (100, 50), (20, 20)):
-        left = one.clock(now, wanted)()
+        left = one.clock(request, now, wanted)()
         assert left is not None and most - 5 < left <= most
-    assert one.clock(now - 60, None)() == 0.0
+    assert one.clock(request, now - 60, None)() == 0.0
+    batch = replace(request, background=True)
+    assert one.clock(batch, now - 60, None)() is None, "a line of a batch may wait"
+    assert one.clock(batch, now - 60, 20)() == 0.0
     one._bounds = replace(one._bounds, timeout_s=None)
-    assert one.clock(now, None)() is None
+    assert one.clock(request, now, None)() is None
 
 
 @pytest.mark.parametrize(

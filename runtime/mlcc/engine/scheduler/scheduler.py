@@ -202,6 +202,8 @@ class Scheduler:
         self.preemptions = 0
         self.isolation = Isolation()
         """Limits steps to suspects after a failure."""
+        self._foreground_only = False
+        """Whether background requests stand aside in the step planned last."""
         self._capacity = capacity
         self._pools = pools
         self._prefill_budget = prefill_budget
@@ -226,7 +228,8 @@ class Scheduler:
     def is_settled(self) -> bool:
         """Whether the set of running sequences stays the same until one is added or removed, or
         pages run out."""
-        return not self.waiting or len(self.running) >= self._max_running
+        waits = self.waiting.has_foreground if self._foreground_only else bool(self.waiting)
+        return not waits or len(self.running) >= self._max_running
 
     def add(self, seq: TokenSequence) -> None:
         self.waiting.enter(seq)
@@ -279,6 +282,7 @@ class Scheduler:
         Allocates pages and preempts for them, but leaves `computed` to packing.
         """
         self._images.begin_step(step)
+        self._set_background_aside()
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         self.num_decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
@@ -297,9 +301,23 @@ class Scheduler:
             self._prefill_budget.step_planned(len(chunks) - len(prompts), prompts)
         return chunks
 
+    def _set_background_aside(self) -> None:
+        """While other requests wait or run, preempt background requests, which hold the last ranks.
+        What they have computed stays in the prefix cache as long as nothing needs its pages."""
+        runs = bool(self.running) and not self.running[0].request.background
+        foreground = runs or self.waiting.has_foreground
+        self._foreground_only = foreground and not self.isolation.active
+        while self._foreground_only and self.running and self.running[-1].request.background:
+            self._preempt_last()
+
+    def _may_start(self, seq: TokenSequence) -> bool:
+        """Whether a waiting sequence may run in the step being planned."""
+        aside = self._foreground_only and seq.request.background
+        return self.isolation.may_run(seq) and not aside
+
     def _short_prompts(self) -> int:
         """Short prompts that could run in this step."""
-        eligible = filter(self.isolation.may_run, self.waiting)
+        eligible = filter(self._may_start, self.waiting)
         waiting = islice(eligible, self._max_running - len(self.running))
         running = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT_PROMPT)
         return running + sum(
@@ -349,7 +367,7 @@ class Scheduler:
 
         def eligible(seq: TokenSequence) -> bool:
             return (
-                self.isolation.may_run(seq)
+                self._may_start(seq)
                 and not (plain and seq.adapter)
                 and not (short and self.prefix_reuse.uncached(seq) > SHORT_PROMPT)
             )

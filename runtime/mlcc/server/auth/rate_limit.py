@@ -78,7 +78,10 @@ class RateLimiter:
         pass
 
     def done(self, done: FinishedRequest, /) -> None:
-        """Charge the key for the prompt and completion tokens of an answer, complete or not."""
+        """Charge the key for the prompt and completion tokens of an answer, complete or not. The
+        lines of a batch cost nothing: they run while nothing else does."""
+        if done.background:
+            return
         if (bucket := self._buckets.get((done.tenant, "tokens"))) is not None:
             bucket.fill(self._clock())
             bucket.level -= done.prompt_tokens + done.completion_tokens

@@ -69,6 +69,8 @@ class ApiRequest:
     """Parses and checks the body."""
     anonymous: bool = False
     """Whether the request has no key on a server with keys; few routes take such requests."""
+    background: bool = False
+    """Whether it is a line of a batch, which runs while no other request does."""
 
 
 class Sink(Protocol):
