@@ -96,6 +96,10 @@ BOUNDS = {
             least=1024, default=4 * MIB, unit="bytes", flag="--max-body",
         ),
         Bound(
+            "max_file_bytes", "Largest file of a batch in bytes.", least=1024, default=200 * MIB,
+            unit="bytes", flag="--max-file",
+        ),
+        Bound(
             "timeout_s", "Longest time for an answer in seconds.", least=0, above=True,
             default=600, unit="seconds", whole=False, flag="--timeout",
         ),

@@ -23,11 +23,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from mlcc import __version__
+from mlcc.batches.lines import InputBounds
+from mlcc.batches.manager import BatchManager
+from mlcc.batches.store import StoreBounds
 from mlcc.errors import MlccError
 from mlcc.server.asgi import ServiceApp, ServiceResponse, Settings
 from mlcc.server.auth.allowed_hosts import AllowedHosts
 from mlcc.server.auth.key_file import KeyFile
 from mlcc.server.auth.keyring import METRICS_PATH, ApiKeyAuth, Keyring
+from mlcc.server.auth.owners import OWNER_TABLE, Owners
 from mlcc.server.auth.rate_limit import RateLimiter
 from mlcc.server.docs_page import reference_page
 from mlcc.server.http.drain import DrainGate, DrainState
@@ -36,7 +40,7 @@ from mlcc.server.observability.metrics import Metrics
 from mlcc.server.observability.request_log import RequestLog
 from mlcc.server.observability.traces import Traces
 from mlcc.server.openapi import components, operation
-from mlcc.server.prompts.body_reader import BodyReader
+from mlcc.server.prompts.body_reader import BodyOffload, BodyReader
 from mlcc.service.engine_client import EngineClient, Observer, ObserverGroup
 from mlcc.service.http.routes import HEALTH, READY, ROUTES, Route
 from mlcc.service.served_model import Models
@@ -100,14 +104,18 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await backend.start()
+        await batches.start()
         when_ready()
         yield
+        await batches.stop()
         reader.close()
         await backend.stop()
         if traces is not None:
             await asyncio.to_thread(traces.close)
 
-    service_app = ServiceApp(Service(backend.models, settings.bounds), settings, reader)
+    service = Service(backend.models, settings.bounds)
+    service.batches = batches = _batches(service, backend.models, settings, reader)
+    service_app = ServiceApp(service, settings, reader)
     app = Api(
         title="mlcc",
         version=__version__,
@@ -143,6 +151,34 @@ def create_app(
     app.add_middleware(RequestLog, listeners=[metrics, *([traces] if traces else [])])
     app.add_middleware(RootPath, root=settings.root_path)
     return app
+
+
+MOST_LINES = 100_000
+"""Lines of a batch."""
+_SLOTS_OF_SEVERAL = 32
+"""Lines that are answered at once where there are several models."""
+
+
+def _batches(
+    service: Service, models: Models, settings: Settings, reader: BodyReader
+) -> BatchManager:
+    """The server's files and batches. Twice as many lines as a step has places are on the way, so
+    that one is ready when a place is free."""
+
+    def slots() -> int:
+        served = models.only
+        return 2 * served.engine.capacity.max_batch if served else _SLOTS_OF_SEVERAL
+
+    return BatchManager(
+        settings.files,
+        lambda db: Owners(db, settings.api_keys),
+        OWNER_TABLE,
+        service.answer,
+        slots,
+        InputBounds(MOST_LINES, settings.max_body_bytes),
+        StoreBounds(file_bytes=settings.max_file_bytes),
+        lambda: BodyOffload(reader),
+    )
 
 
 class Api(FastAPI):

@@ -16,15 +16,29 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
+from mlcc.api.errors import (
+    BodyTooLargeError,
+    BusyError,
+    CancelledError,
+    EncodingError,
+    RequestTimeoutError,
+)
 from mlcc.limits import default
 from mlcc.server.auth.keyring import TENANT
 from mlcc.server.http.compression import check_encoding, unpacked
 from mlcc.server.http.errors import ROUTER, path_of
 from mlcc.server.http.keepalive import COMMENT, Keepalive
+from mlcc.server.http.multipart import form_of
 from mlcc.server.prompts.body_reader import BodyOffload, BodyReader
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.http.types import LINES_TYPE, ApiRequest, ApiResponse, check_size
+from mlcc.service.http.types import (
+    FILE_TYPE,
+    LINES_TYPE,
+    ApiRequest,
+    ApiResponse,
+    FormPart,
+    check_size,
+)
 from mlcc.service.served_model import ServiceBounds
 from mlcc.service.service import Service
 
@@ -89,6 +103,10 @@ class Settings:
     """Host names accepted in Host and Origin; None = all."""
     strict_fields: bool = False
     """Refuse unknown fields."""
+    files: Path | None = None
+    """Folder of uploaded files and batches; None = a temporary one."""
+    max_file_bytes: int = default("max_file_bytes")
+    """Largest file that may be uploaded."""
     store: Path | None = None
     """SQLite file of the response store (/v1/responses); None = in memory."""
     api_key_file: Path | None = None
@@ -148,6 +166,7 @@ class ServiceApp:
             body.read,
             body.tenant,
             query,
+            form=body.form,
             offload=offload,
             anonymous=self._settings.has_keys and not body.tenant,
         )
@@ -168,9 +187,8 @@ class ServiceApp:
             body.close()
         try:
             body.scope.setdefault("state", {})
-            if not isinstance(response.body, str):
-                in_lines = response.headers["content-type"] == LINES_TYPE
-                body.scope["state"][PROBE] = _NO_LINE if in_lines else COMMENT
+            if (probe := _probe(response)) is not None:
+                body.scope["state"][PROBE] = probe
             writer = body.scope["state"].get(WRITER)
             await _send(response, send, self._settings.ping_s, writer)
         finally:
@@ -256,6 +274,37 @@ class RequestBody:
         self._whole.set()
         return body
 
+    async def form(self, most: int) -> AsyncIterator[FormPart]:
+        """The body's parts as they arrive, of at most `most` bytes together. Raises MediaTypeError,
+        BodyTooLargeError, RequestTimeoutError or InvalidRequestError."""
+        if check_encoding(self.headers):
+            raise EncodingError(
+                "forms are not decompressed; send it without 'Content-Encoding'",
+                code="unsupported_encoding",
+            )
+        try:
+            async for part in form_of(self.headers, self._bounded(most)).parts():
+                yield part
+        except ClientDisconnect:
+            raise CancelledError("the client closed the connection") from None
+        self._whole.set()
+
+    async def _bounded(self, most: int) -> AsyncIterator[bytes]:
+        """The body as it arrives, of at most `most` bytes and within the time of a request."""
+        declared, clock = self.headers.get("content-length", ""), asyncio.get_running_loop().time
+        _check_form(int(declared) if declared.isdigit() else 0, most)
+        size, end = 0, clock() + self._settings.timeout_s
+        async for piece in self._pieces():
+            size += len(piece)
+            _check_form(size, most)
+            if clock() > end:
+                raise RequestTimeoutError(
+                    f"the form did not come within {self._settings.timeout_s:g} seconds; send it "
+                    "faster, or allow more time (--timeout of `mlcc serve`)",
+                    code="timeout",
+                )
+            yield piece
+
     def close(self) -> None:
         """Release the body's memory. Idempotent."""
         self._memory.give_back(self._size, self.tenant)
@@ -308,6 +357,15 @@ class RequestBody:
         self._size += size
 
 
+def _check_form(size: int, most: int) -> None:
+    if size > most:
+        raise BodyTooLargeError(
+            f"the form is larger than {most} bytes; send the lines in several files, or allow "
+            "larger ones (--max-file of `mlcc serve`)",
+            code="file_too_large",
+        )
+
+
 def headers_of(scope: Scope) -> dict[str, str]:
     """Return the headers by name, the first line of each, in one pass. Starlette's mapping scans
     all lines for each lookup."""
@@ -315,6 +373,13 @@ def headers_of(scope: Scope) -> dict[str, str]:
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
     return found
+
+
+def _probe(response: ApiResponse) -> bytes | None:
+    """Bytes without meaning in a stream; None = the body has no place for them."""
+    if isinstance(response.body, str) or response.headers["content-type"] == FILE_TYPE:
+        return None
+    return _NO_LINE if response.headers["content-type"] == LINES_TYPE else COMMENT
 
 
 def _is_events(response: ApiResponse) -> bool:

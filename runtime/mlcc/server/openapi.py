@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 from mlcc.api.anthropic import shapes as anthropic_shapes
 from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
-from mlcc.api.openai import shapes
+from mlcc.api.openai import batch_shapes, shapes
 from mlcc.api.openai_responses import shapes as responses_shapes
 from mlcc.api.schema.json_types import (
     ByToken,
@@ -41,7 +41,7 @@ from mlcc.service.http.types import (
 )
 
 Schema = dict[str, Any]
-SHAPES = (shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
+SHAPES = (shapes, batch_shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
 """Modules whose typed dictionaries are response types."""
 
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
@@ -70,6 +70,12 @@ def operation(route: Route) -> Schema:
     if route.body:
         body = {"application/json": {"schema": _ref(route.body.name)}}
         found["requestBody"] = {"required": True, "content": body}
+    if route.form:
+        form = {name: {"type": "string"} for name in route.form}
+        form[route.form[0]]["format"] = "binary"
+        schema = {"type": "object", "properties": form, "required": [*route.form]}
+        content = {"multipart/form-data": {"schema": schema}}
+        found["requestBody"] = {"required": True, "content": content}
     if names := re.findall(r"\{(\w+)\}", route.path):
         word = {"in": "path", "required": True, "schema": {"type": "string"}}
         found["parameters"] = [{"name": name, **word} for name in names]

@@ -11,30 +11,27 @@ their owner only, and a file that others may read or that is a link is refused.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import logging
-import os
 import sqlite3
-import stat
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mlcc.errors import MlccError
+from mlcc.server.auth.owners import OWNER_TABLE, Owners
 from mlcc.service.response_store.store import MOST_TURN_BYTES, Chain, Share, Turn
+from mlcc.util.private_database import DatabaseThread, open_private
 
 log = logging.getLogger("mlcc.server")
 SHARE = Share(256 << 20, 10_000)
 """Quota of each tenant."""
 MAX_AGE_S = 30 * 24 * 3600.0
-_APPLICATION, _VERSION = 0x6D6C6363, 2
-"""SQLite application id ("mlcc") and schema version of these files."""
-_TABLES = """
-CREATE TABLE IF NOT EXISTS about (salt BLOB NOT NULL);
+_VERSION = 2
+"""Schema version of these files."""
+_TABLES = f"""
+{OWNER_TABLE}
 CREATE TABLE IF NOT EXISTS turns (
     tenant TEXT NOT NULL, name TEXT NOT NULL, used REAL NOT NULL, previous TEXT,
     hidden INTEGER NOT NULL, size INTEGER NOT NULL, items_size INTEGER NOT NULL,
@@ -58,23 +55,23 @@ class SqliteResponseStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path, self._share, self._now = path, share, now
-        self._thread = ThreadPoolExecutor(1, "mlcc-response-store")
         try:
-            self._db = self._thread.submit(_open_database, path).result()
-            salt = self._thread.submit(_salt, self._db).result()
+            self._thread = DatabaseThread(
+                "mlcc-response-store", lambda: open_private(path, _VERSION, _TABLES)
+            )
+            self._db = self._thread.db
+            self._owners = self._thread.now(Owners, self._db, api_keys)
         except (sqlite3.Error, OSError) as error:
-            self._thread.shutdown()
             raise MlccError(
                 f"answers cannot be kept in {path} ({error}); give --store another file"
             ) from None
-        self._owners = {f"key {n + 1}": _owner(key, salt) for n, key in enumerate(api_keys)}
 
     async def put(self, tenant: str, name: str, turn: Turn) -> None:
         """Store a turn; evicts the tenant's least recently used ones if needed."""
         if turn.size > min(self._share.bytes, MOST_TURN_BYTES):
             return
         try:
-            await self._run(self._put, self._owner(tenant), name, turn)
+            await self._thread.run(self._put, self._owners.of(tenant), name, turn)
         except sqlite3.Error as error:
             log.warning("an answer is not kept in %s: %s", self._path, error)
 
@@ -97,20 +94,13 @@ class SqliteResponseStore:
 
     def close(self) -> None:
         """Flush and close the file. Idempotent."""
-        self._thread.submit(self._db.close)
-        self._thread.shutdown()
-
-    async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        self._thread.close()
 
     async def _read(self, work: Callable[[str, str], T], tenant: str, name: str) -> T:
         try:
-            return await self._run(work, self._owner(tenant), name)
+            return await self._thread.run(work, self._owners.of(tenant), name)
         except (sqlite3.Error, zlib.error, ValueError) as error:
             raise self._failed(error) from None
-
-    def _owner(self, tenant: str) -> str:
-        return self._owners.get(tenant, f"name {tenant}")
 
     def _put(self, owner: str, name: str, turn: Turn) -> None:
         response, items = turn.response.encode(), turn.items.encode()
@@ -208,54 +198,6 @@ class SqliteResponseStore:
         )
 
 
-def _open_database(path: Path) -> sqlite3.Connection:
-    """Open or create the file, readable by its owner only: it contains conversations."""
-    for file in (path, *(Path(f"{path}-{kind}") for kind in ("journal", "wal", "shm"))):
-        if file == path or file.is_symlink() or file.exists():
-            _check_private(file)
-    db = sqlite3.connect(path, timeout=10)
-    application = db.execute("PRAGMA application_id").fetchone()[0]
-    empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if not empty and (application, version) != (_APPLICATION, _VERSION):
-        db.close()
-        if application == _APPLICATION:
-            raise sqlite3.DatabaseError(
-                f"its format is {version}, of another version of mlcc, and this one reads "
-                f"{_VERSION}; keep its answers for that version with `mv {path} {path}.{version}`"
-            )
-        raise sqlite3.DatabaseError("it is another program's")
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    db.execute(f"PRAGMA application_id = {_APPLICATION}")
-    db.execute(f"PRAGMA user_version = {_VERSION}")
-    db.executescript(_TABLES)
-    return db
-
-
-def _check_private(path: Path) -> None:
-    """Check that a file, created if it is missing, is the user's own and no one else may read it.
-    Raises OSError."""
-    try:
-        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    except OSError:
-        if path.is_symlink():
-            raise OSError(f"{path} is a link, which another user may point elsewhere") from None
-        raise
-    try:
-        found = os.fstat(file)
-    finally:
-        os.close(file)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(f"{path} is no regular file")
-    if found.st_uid != os.geteuid():
-        raise OSError(f"{path} belongs to another user")
-    if found.st_mode & 0o077:
-        raise OSError(
-            f"{path} contains conversations and other users may open it; type `chmod 600 {path}`"
-        )
-
-
 def _text(data: bytes) -> str:
     """A decompressed text. Raises ValueError for one that is larger than any that is stored."""
     work = zlib.decompressobj()
@@ -263,17 +205,3 @@ def _text(data: bytes) -> str:
     if len(text) > MOST_TURN_BYTES:
         raise ValueError(f"an answer has more than {MOST_TURN_BYTES} bytes")
     return text.decode()
-
-
-def _salt(db: sqlite3.Connection) -> bytes:
-    with db:
-        if (row := db.execute("SELECT salt FROM about").fetchone()) is None:
-            row = (os.urandom(16),)
-            db.execute("INSERT INTO about VALUES (?)", row)
-    return bytes(row[0])
-
-
-def _owner(key: str, salt: bytes) -> str:
-    """Return a hash of the key from which the key cannot be recovered."""
-    made = hashlib.scrypt(key.encode("utf-8", "surrogateescape"), salt=salt, n=2**14, r=8, p=1)
-    return f"key {made[:24].hex()}"

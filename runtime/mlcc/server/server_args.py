@@ -30,12 +30,15 @@ class ServerArgs:
     strict_fields: bool = False
     store: Path | None = None
     """The file of stored responses; None = in memory."""
+    files: Path | None = None
+    """The folder of uploaded files and batches; None = a temporary one."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     root_path: str = ""
     max_queue: int = default("max_queue")
     max_body_bytes: int = default("max_body_bytes")
+    max_file_bytes: int = default("max_file_bytes")
     max_connections: int = default("max_connections")
     timeout_s: float = default("timeout_s")
     drain: float = 30

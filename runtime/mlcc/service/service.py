@@ -12,7 +12,8 @@ from urllib.parse import parse_qs
 from mlcc.api.errors import internal_error
 from mlcc.api.schema.json_types import Text
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.service.http.router import Router, handler, service_handler
+from mlcc.service.batches import Batches, no_batches
+from mlcc.service.http.router import Router, batch_handler, handler, service_handler
 from mlcc.service.http.routes import ROUTES, Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, ParsedBody, error_response, read_json
 from mlcc.service.served_model import Lease, Models, ServiceBounds
@@ -23,6 +24,8 @@ class Service:
 
     def __init__(self, models: Models, bounds: ServiceBounds | None = None) -> None:
         self._models = models
+        self.batches: Batches | None = None
+        """Files and batches; None = this host keeps none."""
         self._bounds = bounds or ServiceBounds()
         self._routes = Router(ROUTES)
 
@@ -45,6 +48,10 @@ class Service:
             return errors(internal_error())
 
     async def _ask(self, route: Route, request: ApiRequest) -> ApiResponse:
+        if (keeper := batch_handler(route)) is not None:
+            if self.batches is None:
+                raise no_batches()
+            return await keeper(self.batches, request)
         answer = handler(route)
         if answer is None:
             place = service_handler(route)

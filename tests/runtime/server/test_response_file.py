@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from mlcc.errors import MlccError
-from mlcc.server.response_store import MAX_AGE_S, SqliteResponseStore, _owner
+from mlcc.server.auth.owners import owner_name
+from mlcc.server.response_store import MAX_AGE_S, SqliteResponseStore
 from mlcc.service.response_store import store as stores
 from mlcc.service.response_store.store import Chain, MemoryResponseStore, ResponseStore, Share, Turn
 
@@ -299,6 +300,5 @@ def test_a_chain_that_another_program_has_closed_to_a_ring_ends(tmp_path: Path) 
 
 def test_the_hash_of_a_key_stays_the_same_between_versions() -> None:
     """A change would lose what is stored."""
-    assert (
-        _owner("k", b"0123456789abcdef") == "key 25a1c0345b3213b29e72f352ac68ca2f53a0b4a303362472"
-    )
+    name = owner_name("k", b"0123456789abcdef")
+    assert name == "key 25a1c0345b3213b29e72f352ac68ca2f53a0b4a303362472"

@@ -134,6 +134,8 @@ def _settings(server: ServerArgs) -> tuple[Settings, HttpOptions, bool]:
         hosts=allowed_hosts(server.host, has_keys, server.allowed_hosts),
         strict_fields=server.strict_fields,
         store=server.store,
+        files=server.files,
+        max_file_bytes=server.max_file_bytes,
         api_key_file=server.key_file,
         root_path=checked_root(server.root_path),
         drain_s=server.drain,

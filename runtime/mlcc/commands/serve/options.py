@@ -28,7 +28,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Serving": (
         "--config", "--host", "--port", "--root-path", "--max-queue", "--max-connections",
-        "--max-body", "--timeout", "--drain", "--strict-fields", "--store", "--web", "--no-page",
+        "--max-body", "--timeout", "--drain", "--strict-fields", "--store", "--files",
+        "--max-file", "--web", "--no-page",
         "--mcp",
     ),
     "Security": (
@@ -77,13 +78,18 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
                  help="Accept requests for this host name, and from pages of it, beside the names "
                  "of this machine, which are the default without a key on a local --host. May be "
                  "repeated."),
-    *map(bound_option, ("max_queue", "max_body_bytes", "timeout_s", "max_connections")),
+    *map(bound_option, ("max_queue", "max_body_bytes", "max_file_bytes", "timeout_s")),
+    bound_option("max_connections"),
     click.option("--tool-parser", metavar="NAME", show_default="from the chat template",
                  help="How the model writes tool calls."),
     click.option("--reasoning-parser", metavar="NAME", show_default="from the chat template",
                  help="How the model marks reasoning; none = leave it in the text."),
     click.option("--store", type=_FILE, metavar="FILE", show_default="in memory",
                  help="Store responses of /v1/responses in this file, for 30 days."),
+    click.option("--files", type=_PATH, metavar="DIR",
+                 show_default="a temporary folder, deleted at the end",
+                 help="Keep uploaded files and batches in this folder; batches go on after a "
+                 "restart."),
     click.option("--api-keys", "key_file", type=_PATH, metavar="FILE",
                  help="API keys with names and limits, as JSON; read again when it changes "
                  "(docs/operations.md)."),

@@ -12,6 +12,7 @@ from importlib import import_module
 
 from mlcc.api.errors import MethodError, NotFoundError
 from mlcc.errors import MlccError
+from mlcc.service.batches import Batches
 from mlcc.service.http import routes as at
 from mlcc.service.http.routes import Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, error_response
@@ -22,6 +23,9 @@ Handlers = Mapping[Route, Handler]
 ServiceHandler = Callable[[Models, ApiRequest], Awaitable[ApiResponse]]
 """Handler of a route that concerns no single model."""
 ServiceHandlers = Mapping[Route, ServiceHandler]
+BatchHandler = Callable[[Batches, ApiRequest], Awaitable[ApiResponse]]
+"""Handler of a route that concerns files and batches."""
+BatchHandlers = Mapping[Route, BatchHandler]
 KNOWN_ROUTES = (
     "there are OpenAI's /v1/chat/completions, /v1/completions and /v1/models, Anthropic's "
     "/v1/messages, Ollama's /api/chat, llama.cpp's /completion, and /health"
@@ -100,6 +104,12 @@ MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.encoders": (
         at.EMBEDDINGS, at.SCORE_V1, at.SCORE_PLAIN, at.RERANK_V1, at.RERANK_V2, at.RERANK_PLAIN,
     ),
+    "mlcc.service.protocols.files": (
+        at.FILE_CREATE, at.FILES, at.FILE, at.FILE_CONTENT, at.FILE_DELETE,
+    ),
+    "mlcc.service.protocols.batches": (
+        at.BATCH_CREATE, at.BATCHES, at.BATCH, at.BATCH_CANCEL,
+    ),
     "mlcc.service.protocols.messages": (at.ANTHROPIC_MESSAGES, at.ANTHROPIC_COUNT),
     "mlcc.service.protocols.ollama": (at.OLLAMA_CHAT, at.OLLAMA_GENERATE),
     "mlcc.service.protocols.ollama_models": (
@@ -114,8 +124,8 @@ MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.management": (at.LOAD, at.UNLOAD),
     "mlcc.service.protocols.lora": (at.LORA_LOAD, at.LORA_UNLOAD),
 }  # fmt: skip
-"""Each module has `HANDLERS` for routes of one model, or `SERVICE_HANDLERS` for routes of the
-service, or both."""
+"""Each module has `HANDLERS` for routes of one model, `SERVICE_HANDLERS` for routes of the service,
+`BATCH_HANDLERS` for routes of files and batches, or several."""
 _OF = {route: module for module, routes in MODULES.items() for route in routes}
 
 
@@ -128,4 +138,10 @@ def handler(route: Route) -> Handler | None:
 def service_handler(route: Route) -> ServiceHandler | None:
     """The handler for the service; None = the route belongs to a model."""
     found: ServiceHandlers = getattr(import_module(_OF[route]), "SERVICE_HANDLERS", {})
+    return found.get(route)
+
+
+def batch_handler(route: Route) -> BatchHandler | None:
+    """The handler for files and batches; None = the route does not concern them."""
+    found: BatchHandlers = getattr(import_module(_OF[route]), "BATCH_HANDLERS", {})
     return found.get(route)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.llamacpp import fields as llamacpp
 from mlcc.api.ollama import fields as ollama
+from mlcc.api.openai.batches import BATCH as BATCH_BODY
 from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.schema.admin_fields import LOAD_LORA as LOAD_LORA_BODY
@@ -57,6 +58,8 @@ class Route:
     any_content_type: bool = False
     """Whether a body without the content type of JSON is taken from clients that are no web page:
     examples of Ollama's API use curl without a header."""
+    form: tuple[str, ...] = ()
+    """Fields of a form that is sent instead of JSON; the first is a file."""
 
 
 HEALTH = Route("GET", "/health", "Whether the engine is alive, and its counters.", "")
@@ -154,6 +157,23 @@ RERANK_V1 = Route(
 )
 RERANK_V2 = replace(RERANK_V1, path="/v2/rerank")
 RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
+FILE_CREATE = Route(
+    "POST", "/v1/files", "Upload the lines of a batch.", "StoredFile", form=("file", "purpose")
+)
+FILES = Route("GET", "/v1/files", "The files of the API key.", "StoredFileList")
+FILE_CONTENT = Route("GET", "/v1/files/{name}/content", "The text of a file.", PLAIN_TEXT)
+FILE = Route("GET", "/v1/files/{name}", "The record of a file.", "StoredFile")
+FILE_DELETE = Route("DELETE", "/v1/files/{name}", "Delete a file.", "FileDeleted")
+BATCH_CREATE = Route(
+    "POST",
+    "/v1/batches",
+    "Answer the lines of a file while nothing else is answered.",
+    "Batch",
+    BATCH_BODY,
+)
+BATCHES = Route("GET", "/v1/batches", "The batches of the API key.", "BatchList")
+BATCH = Route("GET", "/v1/batches/{name}", "A batch and its state.", "Batch")
+BATCH_CANCEL = Route("POST", "/v1/batches/{name}/cancel", "End a batch.", "Batch")
 
 
 def _ollama(
@@ -297,6 +317,15 @@ ROUTES = (
     RERANK_V1,
     RERANK_V2,
     RERANK_PLAIN,
+    FILE_CREATE,
+    FILES,
+    FILE_CONTENT,
+    FILE,
+    FILE_DELETE,
+    BATCH_CREATE,
+    BATCHES,
+    BATCH_CANCEL,
+    BATCH,
     *OLLAMA,
     *LLAMACPP,
     ANTHROPIC_MESSAGES,

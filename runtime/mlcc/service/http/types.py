@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import BodyTooLargeError, MediaTypeError, error_body, error_headers
 from mlcc.api.ollama.answer import error_line
-from mlcc.errors import MlccError
+from mlcc.errors import MlccError, UnsupportedError
 from mlcc.service.http.json_body import Inline, Offload
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -21,8 +21,10 @@ JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"
 LINES_TYPE = "application/x-ndjson"
 TEXT_TYPE = "text/plain; charset=utf-8"
-FORM_TYPE = "application/x-www-form-urlencoded"
 """JSON lines, Ollama's streams."""
+FORM_TYPE = "application/x-www-form-urlencoded"
+FILE_TYPE = "application/jsonl"
+"""JSON lines that are a file."""
 
 to_json = JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
@@ -43,6 +45,19 @@ class ParsedBody:
     """A parsed JSON body."""
 
     value: Any
+
+
+@fast_dataclass(frozen=True)
+class FormPart:
+    """A field of a form (RFC 7578). `content` is read before the next part."""
+
+    name: str
+    filename: str | None
+    content: AsyncIterator[bytes]
+
+
+def _no_form(most: int) -> AsyncIterator[FormPart]:
+    raise UnsupportedError("this host takes no forms; ask `mlcc serve`", code="no_forms")
 
 
 @fast_dataclass(frozen=True)
@@ -71,6 +86,9 @@ class ApiRequest:
     """Whether the request has no key on a server with keys; few routes take such requests."""
     background: bool = False
     """Whether it is a line of a batch, which runs while no other request does."""
+    form: Callable[[int], AsyncIterator[FormPart]] = _no_form
+    """Reads the body as a form of at most so many bytes, as it arrives, instead of `read`. May
+    raise MlccError."""
 
 
 class Sink(Protocol):
@@ -143,6 +161,11 @@ def _stream(
 ) -> ApiResponse:
     headers = {"content-type": kind, "cache-control": "no-store", "x-accel-buffering": "no"}
     return ApiResponse(200, {**headers, **more}, lines, close, failure)
+
+
+def file_response(content: AsyncIterator[str]) -> ApiResponse:
+    """A file's text, in pieces."""
+    return _stream(FILE_TYPE, content, _nothing, _nothing, {})
 
 
 def error_response(error: MlccError) -> ApiResponse:

@@ -42,6 +42,8 @@ def main() -> None:
     parser.add_argument("--hosts", nargs="*")
     parser.add_argument("--strict-fields", action="store_true")
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--files", type=Path)
+    parser.add_argument("--max-file", type=int, default=1_000_000)
     for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
     parser.add_argument("--api-keys", dest="key_file", type=Path)
@@ -67,6 +69,8 @@ def main() -> None:
         hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", False, args.hosts),
         strict_fields=args.strict_fields,
         store=args.store,
+        files=args.files,
+        max_file_bytes=args.max_file,
         api_key_file=args.key_file,
         cors_origins=tuple(args.cors),
         root_path=args.root_path,
