@@ -23,6 +23,7 @@ ERROR_FILE = "MLCC_ERROR_FILE"
 """A variable that names the file for the message of a deliberate error, instead of the standard
 error: a process that runs a command as a part of its own has one error to report, not two."""
 _COMMANDS = {
+    "batch": "mlcc.commands.batch:batch_command",
     "bench": "mlcc.commands.bench:bench_command",
     "cache": "mlcc.commands.cache:cache_command",
     "chat": "mlcc.commands.chat:chat_command",
@@ -49,7 +50,7 @@ _COMMANDS = {
 """Our own: reading the entry points of all that is installed takes longer than to answer."""
 
 _SECTIONS = {
-    "Chat and serve": ("run", "chat", "serve", "ps", "stop", "launch", "embed"),
+    "Chat and serve": ("run", "chat", "serve", "ps", "stop", "launch", "embed", "batch"),
     "Models": ("pull", "list", "show", "rm", "names", "cache"),
     "Compile": ("compile", "inspect", "package", "targets"),
     "Measure": ("bench", "eval", "profile"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mlcc.api.openai.shapes import ErrorBody
 from mlcc.errors import INTERNAL as INTERNAL
-from mlcc.errors import CapacityError, InvalidRequestError, MlccError
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError
 from mlcc.errors import internal_error as internal_error
 
 
@@ -28,6 +28,12 @@ class NotFoundError(InvalidRequestError):
     """The model or path does not exist."""
 
     http_status = 404
+
+
+class NotBuiltError(UnsupportedError):
+    """An address of OpenAI's API that is not built here."""
+
+    http_status = 501
 
 
 class MethodError(InvalidRequestError):

@@ -40,7 +40,8 @@ class BatchInput:
 
 class BatchRunner:
     """Answers lines. slots: lines of all batches that are answered at once; batches take turns.
-    report: called after each answer."""
+    report: called after each answer. names_model: whether the lines choose the model; else there is
+    one for all, whatever they name."""
 
     def __init__(
         self,
@@ -50,9 +51,11 @@ class BatchRunner:
         slots: asyncio.Semaphore,
         offload: Callable[[], Offload] = Inline,
         report: Callable[[], None] = lambda: None,
+        names_model: bool = True,
     ) -> None:
         self._answer, self._slots, self._offload = answer, slots, offload
         self._thread, self._journal, self._report = thread, journal, report
+        self._names_model = names_model
 
     async def run(self, batch: BatchInput) -> None:
         """Answer every line that has no answer. Cancelling it keeps the answers so far."""
@@ -119,8 +122,10 @@ class BatchRunner:
             return response
 
     def _request(self, tenant: str, url: str, body: Mapping[str, object]) -> ApiRequest:
+        fields = {n: v for n, v in body.items() if self._names_model or n != "model"}
+
         async def read() -> bytes:
-            return json.dumps(body).encode()
+            return json.dumps(fields).encode()
 
         return ApiRequest(
             "POST",

@@ -264,6 +264,11 @@ def several_answering_options(function: Command) -> Command:
     return _decorated(_with_options(function), (_MODELS, *own, *SPECULATION_OPTIONS))
 
 
+def batch_options(function: Command) -> Command:
+    """`answering_options` without MODEL, which the command finds itself."""
+    return _decorated(_with_options(function), (*MODEL_OPTIONS[1:], *SPECULATION_OPTIONS))
+
+
 def serving_options(function: Command) -> Command:
     """`several_answering_options` with a --device that takes several GPUs."""
     options: tuple[Callable[[Command], Command], ...]

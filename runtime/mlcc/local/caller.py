@@ -39,7 +39,7 @@ class Caller:
         self._engine = EngineThread(open_model)
         self._client = WorkerClient(self._engine, MAX_QUEUE, "Create another engine")
         text = self._engine.model.text
-        self.name = text.name
+        self.name, self.capacity = text.name, self._engine.capacity
         self.notes = self._engine.notes
         self._service = Service(OneModel(ServedModel(self._client, text, BOUNDS)))
         self._loop = asyncio.new_event_loop()
@@ -54,6 +54,10 @@ class Caller:
             work.close()
             raise EngineDiedError("the engine was closed; create another", code="engine_closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def answer(self, request: ApiRequest) -> ApiResponse:
+        """The service's response to any request, errors included."""
+        return await self._service.answer(request)
 
     async def ask(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> View:
         """A whole answer. Raises the same MlccError as a server would return."""

@@ -62,7 +62,7 @@ def _page(document: Document) -> Iterator[str]:
 def _types(operation: Document) -> str:
     """Describe the request and response types of an operation."""
     body = operation.get("requestBody")
-    taken = [_type(body["content"]["application/json"]["schema"])] if body else []
+    taken = [_type(one["schema"]) for one in body["content"].values()] if body else []
     given = [_type(one["schema"]) for one in operation["responses"]["200"]["content"].values()]
     takes = f"Takes <code>{taken[0]}</code>, gives" if taken else "Gives"
     return f"{takes} <code>{' or, as events, '.join(given)}</code>."
@@ -79,6 +79,8 @@ def _type(schema: Document) -> str:
         return escape(" | ".join(map(repr, schema["enum"])))
     if schema.get("type") == "array":
         return f"array of {_type(schema['items'])}"
+    if "properties" in schema:
+        return "a form of " + ", ".join(map(escape, schema["properties"]))
     bounds = [f"{sign} {schema[key]:g}" for key, sign in _BOUNDS if key in schema]
     return escape(" ".join([schema.get("type", "anything"), *bounds]))
 

@@ -1,5 +1,5 @@
-"""Files and batches through OpenAI's own client: states, answers, errors by line, owners, bounds, and
-a server that is killed amid a batch."""
+"""Files and batches through OpenAI's own client: states, answers, errors by line, owners, bounds,
+and a server that is killed amid a batch."""
 
 from __future__ import annotations
 
@@ -191,9 +191,7 @@ def test_another_key_finds_nothing() -> None:
             lambda: two.files.content(output),
             lambda: two.files.retrieve(output),
             lambda: two.files.delete(given),
-            lambda: two.batches.create(
-                input_file_id=given, endpoint=CHAT, completion_window="24h"
-            ),
+            lambda: two.batches.create(input_file_id=given, endpoint=CHAT, completion_window="24h"),
         ):
             with pytest.raises(NotFoundError):
                 call()
@@ -215,9 +213,7 @@ def test_requests_go_first_and_a_batch_is_cancelled() -> None:
             stream=True,
             extra_body={"ignore_eos": True},
         )
-        pieces = 0
-        for _ in stream:
-            pieces += 1
+        for pieces, _ in enumerate(stream):
             stats = httpx.get(f"{server.url}/health").json()["engine"]
             if pieces == 10:
                 assert stats["running"] == 1, "the batch stands aside"
@@ -296,9 +292,9 @@ def test_other_endpoints_and_names_that_are_not_built(client: OpenAI) -> None:
 
 def folders_of(server: RunningServer) -> Sequence[Path]:
     return [
-        Path(os.readlink(link)).parent
+        link.readlink().parent
         for link in Path(f"/proc/{server.process.pid}/fd").iterdir()
-        if re.search(r"mlcc-files-.*sqlite$", os.readlink(link))
+        if re.search(r"mlcc-files-.*sqlite$", str(link.readlink()))
     ]
 
 

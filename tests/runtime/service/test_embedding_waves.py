@@ -53,7 +53,7 @@ def waves(queue: int, texts: int) -> list[int]:
         made = object.__new__(Encoding)
         made._core = SimpleNamespace(engine=client)  # type: ignore[assignment]
         made._name, made._tenant, made._priority, made._field = "e", "", 0, "input"
-        made._left = lambda: None
+        made._left, made._background = lambda: None, False
         rows = await made._rows([array("i", [1, 2])] * texts)
         assert [row[0] for row in rows.values] == [*range(texts)] and rows.tokens == 2 * texts
         assert not client.in_flight

@@ -8,12 +8,15 @@ from importlib import import_module
 
 import pytest
 
-from mlcc.service.http.router import MODULES, handler, service_handler
+from mlcc.service.http.router import MODULES, batch_handler, handler, service_handler
 from mlcc.service.http.routes import ROUTES
 
 ADDRESSES = """
 GET / /health /ready /props /slots /v1/models /v1/models/{name} /api/ps /api/tags /api/version
 GET /v1/responses/{name} /v1/responses/{name}/input_items
+GET /v1/files /v1/files/{name} /v1/files/{name}/content /v1/batches /v1/batches/{name}
+DELETE /v1/files/{name}
+POST /v1/files /v1/batches /v1/batches/{name}/cancel
 DELETE /api/delete /v1/responses/{name}
 POST /v1/chat/completions /v1/completions /v1/embeddings /v1/score /v1/rerank /v2/rerank
 POST /score /rerank /v1/responses /v1/responses/input_tokens /v1/responses/{name}/cancel
@@ -38,14 +41,16 @@ def test_each_address_is_answered_once() -> None:
     named = [route for routes in MODULES.values() for route in routes]
     assert len(named) == len(set(named)) and set(named) == set(ROUTES)
     for route in named:
-        assert (handler(route) is None) != (service_handler(route) is None), route.path
+        found = [find(route) for find in (handler, service_handler, batch_handler)]
+        assert found.count(None) == 2, route.path
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_file_answers_what_the_table_says(module: str) -> None:
     file = import_module(module)
-    answered = {**getattr(file, "HANDLERS", {}), **getattr(file, "SERVICE_HANDLERS", {})}
-    assert answered.keys() == set(MODULES[module])
+    kinds = ("HANDLERS", "SERVICE_HANDLERS", "BATCH_HANDLERS")
+    answered = {route for kind in kinds for route in getattr(file, kind, {})}
+    assert answered == set(MODULES[module])
 
 
 def test_no_protocol_is_imported_before_it_is_spoken() -> None:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from mlcc.api.openai_responses.fields import PAIRS
 from mlcc.api.schema.json_types import NOT_EMPTY, Integer, Text
+from mlcc.api.schema.metadata_field import PAIRS
 from mlcc.api.schema.schema import Object, honoured
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -69,7 +69,7 @@ class BatchLine:
         shown = [self.body.get(name) for name in ("model", "tools", "instructions", "system")]
         prompts = [self.body.get(name) for name in ("messages", "prompt", "input")]
         text = json.dumps([*shown, *prompts])
-        return "".join(_digest(text[:size]) for size in _PREFIXES)
+        return "".join(_digest(text[:size]) for size in _PREFIXES if size < len(text))
 
 
 def parse_line(value: Any, endpoint: str = "") -> BatchLine:

@@ -7,27 +7,20 @@ model names, so it is ignored and named instead of refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mlcc.api.openai_responses.item_fields import ITEM, TEXT_ITEM
 from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
 from mlcc.api.schema.json_types import (
-    ANYTHING,
     NOT_EMPTY,
-    Custom,
     Either,
     Flag,
-    Json,
     Many,
     Text,
-    refuse,
 )
+from mlcc.api.schema.metadata_field import PAIRS
 from mlcc.api.schema.schema import Field, Object, Tagged, honoured, metadata, not_built
 from mlcc.api.schema.structured_output import SCHEMA
 
-MOST_PAIRS, MOST_KEY, MOST_VALUE = 16, 64, 512
-"""OpenAI's limits of metadata."""
 INCLUDABLE = (
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
@@ -41,22 +34,6 @@ INCLUDABLE = (
 """The first two are supported; the others belong to tools that OpenAI runs."""
 
 
-def _pairs(value: Json, where: str) -> dict[str, str]:
-    good = isinstance(value, Mapping) and len(value) <= MOST_PAIRS
-    if not good or not all(len(key) <= MOST_KEY for key in value):
-        raise refuse(PAIRS, value, where)
-    for key, text in value.items():
-        Text().check(text, f"{where}.{key}")
-        if len(text) > MOST_VALUE:
-            raise refuse(PAIRS, value, where)
-    return dict(value)
-
-
-PAIRS = Custom(
-    f"an object of at most {MOST_PAIRS} texts of at most {MOST_VALUE} characters",
-    _pairs,
-    (ANYTHING,),
-)
 REASONING = Object(
     "ResponsesReasoning",
     (

@@ -14,6 +14,7 @@ from mlcc.api.errors import MethodError, NotFoundError
 from mlcc.errors import MlccError
 from mlcc.service.batches import Batches
 from mlcc.service.http import routes as at
+from mlcc.service.http.not_built import not_built
 from mlcc.service.http.routes import Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, error_response
 from mlcc.service.served_model import Models, ServedModel
@@ -45,10 +46,13 @@ class Router:
                 self._plain.setdefault(route.path, []).append(route)
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """The route, and the values of its path parameters. Raises NotFoundError or MethodError."""
+        """The route, and the values of its path parameters. Raises NotFoundError, NotBuiltError or
+        MethodError."""
         fits = self._fits(path)
         place = f"{method} {path[:80]}"
         if not fits:
+            if (refusal := not_built(path)) is not None:
+                raise refusal
             raise NotFoundError(f"{place}: no such address; {KNOWN_ROUTES}", code="not_found")
         for route, parameters in fits:
             if route.method == method:

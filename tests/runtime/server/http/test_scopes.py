@@ -54,6 +54,7 @@ def test_every_address_that_changes_something_is_for_administrators() -> None:
     assert {one.path for one in ROUTES if one.scope == ADMIN} == CHANGING
     asked = {one.path for one in ROUTES if one.scope == INFERENCE and one.method != "GET"}
     stored = {"/v1/responses/{name}", "/v1/responses/{name}/cancel"}  # of the key's own
+    stored |= {"/v1/files", "/v1/files/{name}", "/v1/batches/{name}/cancel"}
     answered = {one.path for one in ROUTES if one.body and one.scope == INFERENCE}
     assert asked == answered | stored
     assert all(one.method in ("GET", "HEAD") for one in ROUTES if one.scope == ANY_KEY)

@@ -201,7 +201,7 @@ def test_a_websocket_is_refused_without_advice() -> None:
                 b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
                 b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
             )
-            assert b" 404 " in client.recv(65536).partition(b"\r\n")[0]
+            assert b" 501 " in client.recv(65536).partition(b"\r\n")[0]
         log = log_of(server)
     assert "uvicorn" not in log and "WebSocket" not in log
 

@@ -1,0 +1,1 @@
+"""Tests of `mlcc.batches`."""
