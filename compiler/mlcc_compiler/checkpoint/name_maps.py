@@ -6,6 +6,7 @@ Plain data: imports nothing else of the compiler. Other families need no entry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -95,6 +96,12 @@ _LFM2_MOE = (
 _STACKED = (
     NameRule(r"(.*\.mlp\.experts)\.gate_up_proj", _OF_EXPERTS, experts=True),
     NameRule(r"(.*\.mlp\.experts)\.down_proj", (r"\1.{}.down_proj.weight",), experts=True),
+    # as fp8 each expert's matrices are tensors already
+    NameRule(
+        r"(.*\.mlp\.experts)\.gate_up_proj\.(\d+)",
+        (r"\1.\2.gate_proj.weight", r"\1.\2.up_proj.weight"),
+    ),
+    NameRule(r"(.*\.mlp\.experts)\.down_proj\.(\d+)", (r"\1.\2.down_proj.weight",)),
 )
 # [in, out], as Qwen3-VL's are
 _STACKED_TRANSPOSED = tuple(replace(rule, transposed=True) for rule in _STACKED)
@@ -197,7 +204,7 @@ def name_rules(
     kind = str(config.get("model_type"))
     if kind.startswith("qwen3_vl_moe"):
         usual = (config.get("hidden_size"), config.get("moe_intermediate_size"))
-        own = [shape for name, shape in shapes.items() if name.endswith(".mlp.experts.down_proj")]
-        if all(tuple(shape[1:]) == usual for shape in own):
+        own = [s for name, s in shapes.items() if re.search(r"\.experts\.down_proj(\.\d+)?$", name)]
+        if all(tuple(shape[-2:]) == usual for shape in own):
             return _STACKED
     return NAME_MAPS.get(kind, ())

@@ -168,7 +168,8 @@ def _fits(rule: NameRule, shape: tuple[int, ...]) -> bool:
         return len(shape) == 3 and shape[0] <= _MOST_EXPERTS and rows % len(rule.names) == 0
     if rule.kinds > 1:
         return len(shape) == 2 and shape[1] % rule.kinds == 0
-    return len(rule.names) == 1 or (len(shape) == 2 and shape[0] % len(rule.names) == 0)
+    rows = shape[-1] if rule.transposed else shape[0]
+    return len(rule.names) == 1 or (len(shape) == 2 and rows % len(rule.names) == 0)
 
 
 def _apply_rule(

@@ -21,8 +21,10 @@ from mlcc_targets import Choices, get_target
 from tests.compiler.checkpoint.test_quantized_safetensors import packed
 from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.compiler.models.helpers.mixed import capacity_of, native, reference, run_mixed
+from tests.compiler.vision.checkpoints import qwen3_vl_moe, transpose_experts
 
 GROUP, BITS = 32, 4
+random = np.random.default_rng(0)
 
 
 def to_mlx(folder: Path) -> None:
@@ -107,6 +109,56 @@ def test_a_quantized_checkpoint_runs_as_it_is(
     else:  # activations of two bytes, and float16 pages: 8 bits would hide a scale that is off
         plan = make_plan(checkpoint, get_target("cpu"), replace(options, activations=16))
         assert run_mixed(native(plan, tmp_path, capacity_of(plan)), oracle, 128) < 0.03
+
+
+def to_fp8(folder: Path, block: tuple[int, int], lost: int = 0) -> dict[str, np.ndarray]:
+    """Stacked experts of a folder as Qwen3-VL's fp8 files have them, without the scales of the
+    `lost` first; returns their values."""
+    (file,) = folder.glob("*.safetensors")
+    tensors, values = load_file(file), dict[str, np.ndarray]()
+    for name in [name for name in tensors if ".mlp.experts." in name]:
+        stacked = tensors.pop(name)
+        rows, columns = (
+            -(-size // side) for size, side in zip(stacked.shape[1:], block, strict=True)
+        )
+        scales = random.uniform(0.5, 2, (len(stacked), rows, columns)).astype(np.float32)
+        spread = np.repeat(np.repeat(scales, block[0], axis=1), block[1], axis=2)
+        spread = spread[:, : stacked.shape[1], : stacked.shape[2]]
+        codes = (stacked / spread).astype(ml_dtypes.float8_e4m3fn)
+        tensors |= {name: codes, f"{name}_scale_inv": scales[lost:]}
+        values[name] = codes.astype(np.float32) * spread
+    save_file(tensors, file)
+    config = json.loads((folder / "config.json").read_text())
+    how = {"quant_method": "fp8", "weight_block_size": list(block)}
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": how}))
+    return values
+
+
+@pytest.mark.parametrize("published", [True, False], ids=["published", "saved again"])
+def test_stacked_experts_in_fp8(published: bool, tmp_path: Path) -> None:
+    """Of Qwen3-VL: [in, out] as published, [out, in] as transformers 5 saves them."""
+    qwen3_vl_moe(tmp_path)
+    if not published:
+        transpose_experts(tmp_path)
+    values = to_fp8(tmp_path, (16, 32))
+    checkpoint = Checkpoint.open(tmp_path)
+    for name, stacked in values.items():
+        stem = name.rpartition(".")[0]
+        for expert, matrix in enumerate(stacked):
+            wanted = matrix.T if published else matrix
+            kinds = ("gate", "up") if "gate_up" in name else ("down",)
+            for kind, part in zip(kinds, np.split(wanted, len(kinds)), strict=True):
+                read = checkpoint.tensors.read(f"{stem}.{expert}.{kind}_proj.weight")
+                np.testing.assert_array_equal(read, part)
+    assert len(values) == 4
+    make_plan(checkpoint, get_target("cpu"), Options(context=128, max_batch=4))  # names and shapes
+
+
+def test_scales_that_fit_no_experts_are_refused(tmp_path: Path) -> None:
+    qwen3_vl_moe(tmp_path)
+    to_fp8(tmp_path, (16, 32), lost=1)
+    with pytest.raises(CheckpointError, match=r"down_proj_scale_inv' .* and the experts are 5"):
+        _ = Checkpoint.open(tmp_path).tensors.shapes
 
 
 def test_pickled_weights_are_read_in_a_child(tmp_path: Path) -> None:

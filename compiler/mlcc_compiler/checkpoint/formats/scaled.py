@@ -23,10 +23,15 @@ def matrix(
     *,
     block: tuple[int, int] | None = None,
     divisor: float = 1.0,
+    expert: int | None = None,
 ) -> PackedMatrix:
-    """weight * scale / divisor; `block` rows and columns share a scale, if given."""
-    n, k = parts.shape(name, ("int8", "float8_e4m3fn"))
+    """weight * scale / divisor; `block` rows and columns share a scale, if given. expert: of
+    tensors whose first dimension is the expert's."""
+    *experts, n, k = parts.shape(name, ("int8", "float8_e4m3fn"), 2 if expert is None else 3)
     shape = parts.shape(scale, _FLOATS, 0)
+    if experts and shape[:1] != (experts[0],):
+        raise parts.refuse(scale, f"is {shape}, and the experts are {experts[0]}")
+    shape = shape[len(experts) :]
     _check(parts, name, scale, (n, k), shape, block)
     groups = _groups(shape, n, k) if block is None else None
     integers = parts.dtype(name) == "int8" and groups is not None and divisor == 1
@@ -38,8 +43,8 @@ def matrix(
         return Quantized(how, codes, np.ascontiguousarray(scales.astype(np.float16)))
 
     def floats() -> Floats:
-        weight = parts.load(name).astype(np.float32)
-        weight *= _spread(parts.load(scale).astype(np.float32), (n, k), block)
+        weight = parts.load(name, expert).astype(np.float32)
+        weight *= _spread(parts.load(scale, expert).astype(np.float32), (n, k), block)
         return weight if divisor == 1 else weight / np.float32(divisor)
 
     if integers and how.fits(k) and parts.is_exact_f16(scale):
