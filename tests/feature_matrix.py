@@ -31,6 +31,8 @@ HOW = ("runs", "compiles", "refused")
 """Kinds of claims, the strongest first. `refused`: the user gets an error, which the test records
 as its property "refusal" and the table shows as a footnote."""
 TARGETS = ("cpu", "vulkan", "cuda", "metal", "android", "ios", "webgpu", "reference")
+TARGETS += ("windows", "macos")
+"""Targets, and other systems than Linux for target `cpu`: Windows as far as wine shows it."""
 ROWS: dict[str, tuple[str, ...]] = {
     "Llama 2, 3": ("llama",),
     "Mistral": ("mistral",),

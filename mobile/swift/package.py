@@ -35,10 +35,10 @@ OUT = ROOT / "build" / "mobile" / "ios"
 for place in (C, ROOT / "targets", ROOT / "runtime" / "native"):
     sys.path.insert(0, str(place))
 
-import build as desktop  # noqa: E402
 import build_executor  # noqa: E402
 import windows  # noqa: E402
 
+import build as desktop  # noqa: E402
 from mlcc_targets.linking.static import collect  # noqa: E402
 
 SLICES = {"ios": "ios-arm64", "ios-simulator": "ios-arm64-simulator"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -16,10 +17,14 @@ from mlcc_compiler.cli import compile_command
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.cpu import ANY, WITHOUT
 from mlcc_targets.linking import native_library
+from mlcc_targets.linking.linker import zig
 from mlcc_targets.linking.native_library import this_system
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+from tests.targets.small_library import inspect
 
 DESKTOPS = ("linux", "windows", "macos")
+WINDOWS = "model.windows-x86-64.dll"
+TVM_CALLS = {"_TVMFFIErrorSetRaisedFromCStrParts"}
 X86 = Choices(cpu="any-x86-64", systems=DESKTOPS)
 
 
@@ -101,37 +106,55 @@ def exports_and_imports(library: Path) -> tuple[set[str], set[str]]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for this system and Windows, by the command."""
+def all_systems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for this system, Windows and macOS, by the command."""
     folder = tmp_path_factory.mktemp("systems")
     checkpoint, out = write_checkpoint(folder / "model"), folder / "out"
-    systems = ",".join({this_system(): 0, "windows": 0})
+    systems = ",".join(dict.fromkeys((this_system(), "windows", "macos")))
     words = [str(checkpoint), "--target", "cpu", "--cpu", "x86-64", "--os", systems]
     done = CliRunner().invoke(compile_command, [*words, "--context", "64", "--output", str(out)])
     assert done.exit_code == 0, done.output
     return out
 
 
-def test_one_folder_serves_two_systems(both: Path) -> None:
-    names = sorted(path.name for path in both.glob("model.*"))
-    assert names == [f"model.{this_system()}-x86-64.so", "model.windows-x86-64.dll"]
-    assert Artifact.open(both).library_path.name == names[0]
-    (other,) = Artifact.open(both, host=False).alternatives
-    assert other.target.triple == "x86_64-pc-windows-gnu" and other.library.path == names[1]
-    assert len(list(both.glob("*.safetensors"))) == 1
+def test_one_folder_serves_all_systems(all_systems: Path) -> None:
+    names = sorted(path.name for path in all_systems.glob("model.*"))
+    own, mac, windows = f"model.{this_system()}-x86-64.so", "model.macos-x86-64.dylib", WINDOWS
+    assert names == [own, mac, windows]
+    assert Artifact.open(all_systems).library_path.name == own
+    others = Artifact.open(all_systems, host=False).alternatives
+    assert {other.target.triple: other.library.path for other in others} == {
+        "x86_64-pc-windows-gnu": windows,
+        "x86_64-apple-macos13.0": mac,
+    }
+    assert len(list(all_systems.glob("*.safetensors"))) == 1
 
 
-def test_a_library_for_windows_needs_the_system_alone(both: Path) -> None:
-    exports, imports = exports_and_imports(both / "model.windows-x86-64.dll")
+@pytest.mark.feature("llama", "macos", "compiles")
+@pytest.mark.needs("llvm")
+def test_a_library_for_macos_needs_the_system_alone(all_systems: Path) -> None:
+    library = all_systems / "model.macos-x86-64.dylib"
+    headers = inspect("llvm-objdump", "-m", "--private-headers", library)
+    assert re.search(r"platform macos\s+sdk 13.0\s+minos 13.0", headers)
+    stub = Path(zig()).parent / "lib" / "libc" / "darwin" / "libSystem.tbd"
+    system = set(re.findall(r"[\w$]+", stub.read_text(encoding="utf-8")))
+    listed = inspect("llvm-nm", "-g", "--undefined-only", "--format=just-symbols", library)
+    # the runtime that loads it defines the others
+    assert {name for name in listed.split() if name not in system} <= TVM_CALLS
+
+
+@pytest.mark.feature("llama", "windows", "compiles")
+def test_a_library_for_windows_needs_the_system_alone(all_systems: Path) -> None:
+    exports, imports = exports_and_imports(all_systems / WINDOWS)
     assert {"__TVMFFIErrorSetRaisedFromCStr", "__tvm_ffi__library_bin"} <= exports
     others = {n for n in map(str.lower, imports) if not n.startswith("api-ms-win-crt-")}
     assert others == {"kernel32.dll"}
 
 
-def test_windows_alone_does_not_open_here(both: Path) -> None:
+def test_windows_alone_does_not_open_here(all_systems: Path) -> None:
     """The error of the last library says which system it is for."""
-    manifest = json.loads((both / "mlcc.json").read_text(encoding="utf-8"))
-    (other,) = manifest["alternatives"]
-    (both / "mlcc.json").write_bytes((both / other).read_bytes())
+    manifest = json.loads((all_systems / "mlcc.json").read_text(encoding="utf-8"))
+    other = next(name for name in manifest["alternatives"] if "windows" in name)
+    (all_systems / "mlcc.json").write_bytes((all_systems / other).read_bytes())
     with pytest.raises(ArtifactError, match=r"compiled for x86_64-pc-windows-gnu .*cannot run"):
-        Artifact.open(both)
+        Artifact.open(all_systems)

@@ -1,7 +1,7 @@
 """mobile/swift/package.py: what an iPhone's app links, read by object tools.
 
-Nothing here links or runs an app. The framework of CPython is a stand-in with headers alone; the
-same C++ runs on Linux (test_static_app.py).
+Nothing here runs an app. The framework of CPython is a stand-in with headers alone; the same C++
+runs on Linux (test_static_app.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from typing import Any
 
 import pytest
 
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.helpers.demo_model import DEMO
 from tests.helpers.mobile import ios_package
+from tests.helpers.mobile.ios_link import LIBRARIES, compile_c, link, names
 from tests.helpers.mobile.python_framework import write_framework
 from tests.helpers.mobile.swift_package import BUILD, run
 from tests.targets.small_library import inspect
@@ -46,12 +52,6 @@ NEWER = re.compile(
     r"__hash_memory|__from_native_exception_pointer|___cxa_init_primary|__verbose_abort"
 )
 """Of a C++ library newer than iOS 15's."""
-
-
-def names(library: Path, kind: str) -> set[str]:
-    """Names that a library defines or leaves undefined."""
-    listed = inspect("llvm-nm", "-g", f"--{kind}-only", "--format=just-symbols", library).split()
-    return {name for name in listed if not name.endswith(":")}
 
 
 def check_library(library: Path, platform: str, others: set[str]) -> None:
@@ -117,15 +117,43 @@ def test_swift_reads_the_package(host_alone: Path) -> None:
     }
 
 
-@pytest.mark.long
-def test_libmlcc_with_the_executor(tmp_path: Path) -> None:
-    library = tmp_path / "libmlcc.a"
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """libmlcc with the executor, for a phone: two minutes of CPU time."""
+    library = tmp_path_factory.mktemp("whole") / "libmlcc.a"
     PACKAGE.write_library("ios", HEADERS, library)
-    check_library(library, "ios", {"_memset_pattern16"})
-    assert {"_mlcc_executor_abi", "_PyInit_libmlcc_executor"} <= names(library, "defined")
-    # what models' libraries bring
-    assert "_TVMBackendParallelLaunch" not in names(library, "defined")
-    assert library.stat().st_size < 7 << 20
+    return library
+
+
+@pytest.mark.long
+def test_libmlcc_with_the_executor(whole: Path) -> None:
+    check_library(whole, "ios", set())
+    defined = names(whole, "defined")
+    assert {"_mlcc_executor_abi", "_PyInit_libmlcc_executor"} <= defined
+    assert "_TVMBackendParallelLaunch" not in defined  # models' libraries bring it
+    assert whole.stat().st_size < 7 << 20
+
+
+@pytest.mark.long
+def test_a_chat_for_a_phone_links(whole: Path, tmp_path: Path) -> None:
+    """examples/c's, with the demo model of both levels."""
+    model, main = tmp_path / "model", tmp_path / "main.c"
+    row = get_target("cpu", Choices(cpu="any", systems=("ios",)))
+    source = Checkpoint.open(DEMO / "model")
+    compile_model(source, row, model, Options(quant="q4", context=512), Progress())
+    levels = ("arm-dotprod", "arm")
+    lines = [f'#include "mlcc_model.{level}.h"' for level in levels]
+    lines += [f'#include "{PACKAGE.ROOT}/examples/c/chat.c"']
+    lines += ["__attribute__((constructor)) static void linked(void) {"]
+    lines += [f"  mlcc_{level.replace('-', '_')}_demo_link();" for level in levels]
+    main.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
+    objects = [compile_c(main, (model, MLCC_H.parent)), whole]
+    app = link([*objects, *(model / f"model.{level}.a" for level in levels)], tmp_path)
+    headers = inspect("llvm-objdump", "-m", "--private-headers", app)
+    assert re.search(r"platform ios\s+sdk 15.0\s+minos 15.0", headers)
+    needed = set(re.findall(r"LC_LOAD_DYLIB\s+cmdsize \d+\s+name (\S+)", headers))
+    assert needed == {path for path, _ in LIBRARIES.values()}
+    assert b"linked:mlcc_arm_dotprod_demo_" in app.read_bytes()
 
 
 def refused(*words: str | Path) -> str:

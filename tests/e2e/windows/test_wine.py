@@ -20,6 +20,10 @@ pytestmark = [
 CHECK = ROOT / "tools" / "desktop_check.py"
 
 
+@pytest.mark.feature("llama", "windows", "runs")
+@pytest.mark.feature("batching", "windows", "runs")
+@pytest.mark.feature("server", "windows", "runs")
+@pytest.mark.feature("structured", "windows", "runs")
 def test_the_checks_of_a_person(windows_demo: Path) -> None:
     text = run(windows_path(CHECK), windows_path(windows_demo), seconds=600)
     found = dict(re.findall(r"^(\S+) +[\d.]+ s  (ok|-|FAIL) ", text, flags=re.MULTILINE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine_args import EngineArgs
-from mlcc.errors import UnsupportedError
-from mlcc.loader import open_model
+from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.loader import compiled_model, open_model
 from mlcc.util import executor_library
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -118,6 +119,13 @@ def test_what_is_not_linked_is_loaded(linkable: Artifact) -> None:
     assert isinstance(model.executor, CompiledExecutor)
     assert model.executor._path == linkable.library_path
     model.executor.close()
+
+
+def test_a_static_library_must_be_linked(linkable: Artifact) -> None:
+    """The library of a folder for iOS, in a program that did not link it."""
+    model = replace(compiled_model(linkable), library=linkable.folder / "model.a")
+    with pytest.raises(ArtifactError, match=rf"call {PREFIX}link\(\) of mlcc_model.h at the start"):
+        CompiledExecutor(model, capacity_of(linkable.folder, **LIMITS))
 
 
 def test_a_target_without_one_refuses(tmp_path: Path) -> None:

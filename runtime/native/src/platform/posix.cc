@@ -52,7 +52,10 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(data_, size_);
 }
 
-void* allocate(size_t bytes, size_t alignment) { return std::aligned_alloc(alignment, bytes); }
+void* allocate(size_t bytes, size_t alignment) {  // Android has no aligned_alloc before version 9
+  void* memory = nullptr;
+  return posix_memalign(&memory, alignment, bytes) == 0 ? memory : nullptr;
+}
 
 void release(void* memory) { std::free(memory); }
 
