@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from mlcc_compiler.ir._tvm import ir, relax, tirx
+from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm_ffi
 from mlcc_compiler.ir.layout import WeightPlan
 
 PREFIX = "mlcc."
@@ -18,20 +19,51 @@ PREFIX = "mlcc."
 
 
 class Graph:
-    """A graph being emitted."""
+    """A function being emitted into a module; kernels that it calls become functions beside it.
 
-    def __init__(self, builder: Any) -> None:
-        self.builder = builder
+    TVM's builder would hash the text of all functions of a module at the first that is added, in
+    every pass anew, which took half of the passes' time. So its own module stays empty.
+    """
+
+    def __init__(self, module: ir.IRModule | None = None) -> None:
+        """module: the functions that are there, each of which may be called."""
+        self.builder = relax.BlockBuilder()
         self.memo: dict[Any, Any] = {}
         """What a kernel set emitted for an input and uses again for its other readers."""
+        self._attributes = module.attrs if module else None
+        self._functions = dict(module.functions) if module else {}
         self._added: dict[Any, Any] = {}
+        """A kernel, by identity -> its global variable."""
 
     def add(self, kernel: Any, name: str) -> Any:
-        """A kernel's global variable; equal kernels are added once. The builder compares the whole
-        text of kernels, so an object that was added before is looked up by identity first."""
+        """A kernel's global variable; equal kernels are added once."""
         if kernel not in self._added:
-            self._added[kernel] = self.builder.add_func(kernel, name)
+            self._added[kernel] = self._equal(kernel) or self._new(kernel, name)
         return self._added[kernel]
+
+    def _equal(self, kernel: Any) -> Any:
+        """The variable of a kernel with the same text, or None."""
+        kernels = [each for each in self._functions.items() if isinstance(each[1], tirx.PrimFunc)]
+        wanted = structural_hash(kernel)
+        for variable, other in kernels:
+            if structural_hash(other) == wanted and tvm_ffi.structural_equal(other, kernel):
+                return variable
+        return None
+
+    def _new(self, kernel: Any, name: str) -> Any:
+        taken = {variable.name_hint for variable in self._functions}
+        unique = self.builder.get_unique_name(name)
+        while unique in taken:
+            unique = self.builder.get_unique_name(name)
+        variable = ir.GlobalVar(unique)
+        relax.expr._update_type(variable, kernel.ty)
+        self._functions[variable] = kernel
+        return variable
+
+    def finalize(self) -> ir.IRModule:
+        """The module with the function that was emitted."""
+        emitted = self.builder.finalize()
+        return ir.IRModule({**self._functions, **dict(emitted.functions)}, attrs=self._attributes)
 
     def call_tir(self, kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> relax.Var:
         """Emit a call of a kernel. Raises TypeError."""
@@ -42,6 +74,12 @@ class Graph:
     def items(self, value: relax.Var, count: int) -> list[relax.Var]:
         """The members of a tuple."""
         return [self.builder.emit(relax.TupleGetItem(value, i)) for i in range(count)]
+
+
+@lru_cache(maxsize=512)
+def structural_hash(kernel: Any) -> int:
+    """The hash of a kernel's text; kernels are cached by identity, as compiles share them."""
+    return int(tvm_ffi.structural_hash(kernel))
 
 
 def check_dtypes(kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> None:

@@ -43,13 +43,14 @@ def _add(
     layout: StepLayout,
 ) -> ir.IRModule:
     """Add a function that calls the set's emitter and returns its results."""
-    builder = relax.BlockBuilder(module)
+    graph = Graph(module)
+    builder = graph.builder
     with builder.function(name, inputs):
         with builder.dataflow():
-            made = kernels.emit(name, Graph(builder), inputs, vocab_size, layout)
+            made = kernels.emit(name, graph, inputs, vocab_size, layout)
             result = builder.emit_output(relax.Tuple(made))
         builder.emit_func_output(result)
-    return builder.finalize()
+    return graph.finalize()
 
 
 def add_adjust(
@@ -57,25 +58,27 @@ def add_adjust(
 ) -> ir.IRModule:
     """adjust(logits f32[r, V], adjustments, last_sampled) -> logits, in place: called only if a row
     is adjusted. last_sampled is the previous step's, the same as for `forward`."""
-    builder = relax.BlockBuilder(module)
+    graph = Graph(module)
+    builder = graph.builder
     adjusting = AdjustLayout.of(layout, vocab_size)
     logits = relax.Var("logits", tensor([size_variable("r"), vocab_size]))
     words = relax.Var("adjustments", tensor([adjusting.words], "int32"))
     last = relax.Var("last_sampled", tensor([size_variable("m")], "int32"))
     with builder.function("adjust", [logits, words, last]):
         with builder.dataflow():
-            function = builder.add_func(kernels.kernel("adjust", adjusting), "adjust_rows")
+            function = graph.add(kernels.kernel("adjust", adjusting), "adjust_rows")
             call = relax.op.call_tir_inplace(function, [logits, words, last], [0], logits.ty)
             result = builder.emit_output(call)
         builder.emit_func_output(result)
-    return builder.finalize()
+    return graph.finalize()
 
 
 def add_copy_pages(
     module: ir.IRModule, kernels: KernelSet, caches: Caches, layout: StepLayout
 ) -> ir.IRModule:
     """copy_pages(step, sizes (c), caches) -> caches, written in place, every tensor."""
-    builder = relax.BlockBuilder(module)
+    graph = Graph(module)
+    builder = graph.builder
     count, step = size_variable("c"), step_variable(layout)
     sizes = relax.Var("sizes", relax.ShapeType([count]))
     tensors = cache_variable(caches)
@@ -84,13 +87,13 @@ def add_copy_pages(
             copied: list[relax.Var] = []
             for place, (group, kept) in enumerate(caches.tensors):
                 kernel = kernels.kernel("copy_pages", kept, layout, group).with_attr(UPDATES, [1])
-                function = builder.add_func(kernel, "copy_page_rows")
+                function = graph.add(kernel, "copy_page_rows")
                 old = builder.emit(relax.TupleGetItem(tensors, place))
                 call = relax.op.call_tir_inplace(function, [step, old, count], [1], old.ty)
                 copied.append(builder.emit(call))
             result = builder.emit_output(relax.Tuple(copied))
         builder.emit_func_output(result)
-    return builder.finalize()
+    return graph.finalize()
 
 
 def add_interface(module: ir.IRModule, interface: str) -> ir.IRModule:

@@ -22,7 +22,7 @@ class Rewriter(Graph):
     def __init__(self, module: ir.IRModule) -> None:
         # it is built anew under its own name; kernels stay, with the same global variables
         others = {v: f for v, f in module.functions.items() if v.name_hint != self.entry}
-        super().__init__(relax.BlockBuilder(ir.IRModule(others, attrs=module.attrs)))
+        super().__init__(ir.IRModule(others, attrs=module.attrs))
         self.module = module
         self.values: dict[Any, Any] = {}
 
@@ -39,7 +39,7 @@ class Rewriter(Graph):
                         self.visit(binding)
                 output = self.builder.emit_output(self.value(old.body.body))
             self.builder.emit_func_output(output)
-        return self.builder.finalize()
+        return self.finalize()
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         """Inspect the whole function first; returns the parameters of the new one."""

@@ -230,7 +230,7 @@ def test_compiles_for_metal_with_subgroups_and_aligned_loads() -> None:
 
 def module(case: Case) -> Any:
     """A graph that is nothing but attention."""
-    graph, (shape, layout) = Graph(relax.BlockBuilder()), case.arguments
+    graph, (shape, layout) = Graph(), case.arguments
     n, b, p, pool = (size_variable(name) for name in ("n", "b", "p", "num_pages"))
     inputs = [
         relax.Var("q", tensor([n, case.heads, case.dim])),
@@ -243,7 +243,7 @@ def module(case: Case) -> Any:
             out = gpu_kernels(F16).emit("attention", graph, inputs, (b, p), shape, layout)
             out = graph.builder.emit_output(out)
         graph.builder.emit_func_output(out)
-    return graph.builder.finalize()
+    return graph.finalize()
 
 
 def test_emitted_into_a_graph() -> None:

@@ -235,15 +235,12 @@ def test_subnormal_halves_are_exact() -> None:
 class OneCall(Graph):
     """`forward(first, weights, [bias])` of one call of a kernel set's function."""
 
-    def __init__(self) -> None:
-        super().__init__(relax.BlockBuilder())
-
     def build(self, parameters: list[Any], emit: Any) -> Any:
         with self.builder.function("forward", parameters):
             with self.builder.dataflow():
                 output = self.builder.emit_output(emit())
             self.builder.emit_func_output(output)
-        return self.builder.finalize()
+        return self.finalize()
 
 
 @cache
