@@ -1,0 +1,58 @@
+// Runs examples/page and examples/extension in a headless Chromium against a server:
+//   node browser.mjs PLAYWRIGHT CHROMIUM EXAMPLES PAGE_URL SERVER_URL SCREENSHOT
+// Prints what each shows, as JSON.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const [playwright, executablePath, examples, pageUrl, serverUrl, screenshot] = process.argv.slice(2);
+const { chromium } = (await import(playwright)).default;
+const extension = join(examples, 'extension');
+const profile = await mkdtemp(join(tmpdir(), 'mlcc-examples-'));
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath,
+  headless: true,
+  viewport: { width: 390, height: 640 },
+  args: [
+    '--headless=new',
+    '--no-sandbox',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+    `--disable-extensions-except=${extension}`,
+    `--load-extension=${extension}`,
+    '--disable-features=DisableLoadExtensionCommandLineSwitch',
+  ],
+});
+context.setDefaultTimeout(60_000);
+
+async function shown(page, field, button, answer, question) {
+  await page.fill(field, question);
+  await page.click(button);
+  await page.waitForFunction(
+    ([selector]) => /\d$/.test(document.querySelector(selector)?.textContent ?? ''),
+    [answer],
+  );
+  return page.textContent(answer);
+}
+
+const page = await context.newPage();
+await page.goto(`${pageUrl}/?url=${encodeURIComponent(serverUrl)}`);
+const first = await shown(page, '#text', 'button', '.assistant', 'What is 17 + 25?');
+await page.screenshot({ path: screenshot });
+
+const manager = await context.newPage();
+await manager.goto('chrome://extensions');
+const id = await manager.evaluate(
+  () => new Promise((done) => chrome.developerPrivate.getExtensionsInfo((all) => done(all[0]?.id))),
+);
+const popup = await context.newPage();
+await popup.goto(`chrome-extension://${id}/popup.html`);
+await popup.fill('#url', serverUrl);
+const second = await shown(popup, '#question', '#ask', '#answer', 'What is 6 x 7?');
+await popup.screenshot({ path: screenshot.replace('.png', '-extension.png') });
+
+console.log(JSON.stringify({ page: first, extension: second }));
+await context.close();
+await rm(profile, { recursive: true, force: true });
