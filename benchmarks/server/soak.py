@@ -5,11 +5,12 @@
 
 Requests of all protocols (`soak_requests.py`), random from one seed: short and long prompts, half
 of them with a shared prefix; greedy and sampled; several answers to one prompt; grammars; slow
-readers; clients that disconnect; invalid and huge bodies. The pool is so small that sequences are
-preempted and recomputed. `--kills` ends the engine, or a process that reads prompts or bodies, by
-SIGKILL that often. A separate connection asks `/ready` every 10 ms; its times show stalls of the
-event loop, and `--watch` tells those apart that the machine caused (`loop_watch.py`). Prints
-samples (memory, threads and open files of the server's processes, pages in use) and one JSON line.
+readers; clients that disconnect; invalid and huge bodies; a batch beneath all that
+(`soak_batch.py`). The pool is so small that sequences are preempted and recomputed. `--kills` ends
+the engine, or a process that reads prompts or bodies, by SIGKILL that often. A separate connection
+asks `/ready` every 10 ms; its times show stalls of the event loop, and `--watch` tells those apart
+that the machine caused (`loop_watch.py`). Prints samples (memory, threads and open files of the
+server's processes, pages in use) and one JSON line.
 Exits with 1 if an answer was lost or differs from that of a quiet server, if a page or thread is
 still held when all is idle, or if memory in the last quarter of the requests is more than 5 % above
 the most of the first half. Linux only. Not a benchmark of speed: `serve.py` is.
@@ -38,6 +39,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.server.ready_ping import pinging
 from benchmarks.server.serve import serving
+from benchmarks.server.soak_batch import BatchBeneath
 from benchmarks.server.soak_requests import Call, Outcome, Requests, outcome, words
 
 SAMPLES = 40
@@ -130,7 +132,7 @@ class Client:
         """How the call ended, and the body of the response."""
         head = (
             f"POST {call.path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nConnection: close\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(call.body)}\r\n\r\n"
+            f"Content-Type: {call.content_type}\r\nContent-Length: {len(call.body)}\r\n\r\n"
         )
         try:
             reader, writer = await self.connect()
@@ -173,6 +175,7 @@ class Soak:
     ) -> None:
         self._url, self._pid, self._count, self._clients = url, pid, requests, clients
         self._client = Client(url, context)
+        self._batch = BatchBeneath(url, context)
         self._context = context
         model = model_of(url, context)
         sees = "image" in model.get("input_modalities", ())
@@ -196,8 +199,10 @@ class Soak:
             found, answer = await self._client.send(call)
             self._quiet[call.kind] = words(call, answer)
             assert found == "answered", (call, answer)
+        await self._batch.begin()
         with pinging(self._url, verify=self._context is None) as self.ready_ms:
             await asyncio.gather(*(self._work() for _ in range(self._clients)))
+        await self._batch.end(bool(self.killed))
         end = time.monotonic() + IDLE_S
         while (last := await asyncio.to_thread(self._sample)).held_pages and time.monotonic() < end:
             await asyncio.sleep(0.5)
@@ -241,6 +246,7 @@ class Soak:
         wrong = ("lost", "differs", *(() if self.killed else ("broken",)))
         if lost := [name for name in self.outcomes if name.endswith(wrong)]:
             faults.append(f"answers were lost or differ: {lost}")
+        faults += self._batch.faults
         if (held := self.samples[-1].held_pages) > 0:
             faults.append(f"{held} pages stay taken")
         for name in ("mib", "threads", "files"):

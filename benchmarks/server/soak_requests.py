@@ -40,6 +40,7 @@ class Call:
     """Between two lines that are read."""
     same: bool = False
     """Whether the answer is compared."""
+    content_type: str = "application/json"
 
 
 def chat(text: str) -> list[Fields]:
@@ -142,7 +143,20 @@ def hostile_calls() -> list[Call]:
         ("image cut off", CHAT, encoded({"messages": seen(png(7000, 7000)[:50])})),
         ("no image", CHAT, encoded({"messages": seen(b"GIF89a" + bytes(400))})),
     ]
-    return [Call(f"hostile: {name}", path, body) for name, path, body in bodies]
+    calls = [Call(f"hostile: {name}", path, body) for name, path, body in bodies]
+    part = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    forms: list[tuple[str, bytes]] = [
+        ("empty form", b""),
+        ("cut form", part + b"{}"),
+        ("form without purpose", part + b"{}\r\n--b--\r\n"),
+        ("form of many parts", part * 5_000),
+        ("form with a long head", b"--b\r\n" + b"x" * 70_000),
+        ("form that is no text", part + b"\xff" * 200_000 + b"\r\n--b--\r\n"),
+    ]
+    kind = "multipart/form-data; boundary=b"
+    return calls + [
+        Call(f"hostile: {name}", "/v1/files", body, content_type=kind) for name, body in forms
+    ]
 
 
 class Requests:
