@@ -8,6 +8,8 @@ import gc
 import sys
 import time
 
+from mlcc.util.freed_memory import give_back_freed_memory
+
 SWITCH_S = 0.0005
 """Seconds that a thread runs Python before it lets a waiting one run. The event loop gives the
 lock back at each read and write, so beside a thread that checks a large body it waits this long for
@@ -62,6 +64,7 @@ class FullCollections:
         elif self._are_few(now - self._last):
             gc.collect()
             self._last = now
+            self._loop.run_in_executor(None, give_back_freed_memory)
         self._loop.call_later(CHECK_S, self._look)
 
     def _are_few(self, waited_s: float) -> bool:

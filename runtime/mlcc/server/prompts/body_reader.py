@@ -19,6 +19,7 @@ from mlcc.errors import CapacityError, MlccError
 from mlcc.server.prompts import chunked_pickle
 from mlcc.server.prompts.prompt_worker import bound_memory
 from mlcc.service.http.json_body import parse_json
+from mlcc.util.freed_memory import LARGE_BYTES, give_back_freed_memory
 
 SMALL = 64 << 10
 WORKERS = 2
@@ -125,6 +126,9 @@ def _parse(body: bytes) -> bytes:
         return chunked_pickle.dumps(error)
     except MemoryError:
         return chunked_pickle.dumps(_too_large())
+    finally:
+        if len(body) > LARGE_BYTES:
+            give_back_freed_memory()
 
 
 def _too_large() -> CapacityError:

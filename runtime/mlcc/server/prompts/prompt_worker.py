@@ -24,6 +24,7 @@ from mlcc.multimodal.image import BYTES_PER_PIXEL
 from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.prompt import Prompt
 from mlcc.server.prompts import chunked_pickle
+from mlcc.util.freed_memory import LARGE_BYTES, give_back_freed_memory
 
 CODES = f"utf-32-{sys.byteorder[0]}e"
 """The encoding of a text as an array of code points. A call of C holds the interpreter's lock, and
@@ -71,8 +72,13 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
         bound_memory(memory_bytes)
         connection.send(array("i"))
         while True:
-            job = chunked_pickle.loads(connection.recv_bytes())
+            data = connection.recv_bytes()
+            size, job = len(data), chunked_pickle.loads(data)
+            del data
             connection.send(_reply(text, job, memory_bytes))
+            del job
+            if size > LARGE_BYTES:
+                give_back_freed_memory()
 
 
 def _reply(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
