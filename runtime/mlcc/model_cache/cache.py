@@ -35,6 +35,9 @@ TARGET = "cpu"
 """The default target."""
 _HUB = "hf://"
 _LOCK = ".lock"
+_MORE_SPACE = "type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
+_FULL = re.compile(r"disk\b.*\b(is full|no file so large)")
+"""Errors of the compiler for want of space (`mlcc.artifact.output_errors`, the linker's)."""
 _NAME = 100
 """Longest part of a model's name in an entry's name; file systems allow 255 bytes."""
 
@@ -240,7 +243,10 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
         note = f"{model} is not compiled yet: compiling it once into {entry.folder}"
         code = call(command, {**environment, "MLCC_ERROR_FILE": str(reason), FIRST_NOTE: note})
         if code == MlccError.exit_code and reason.exists():
-            raise ArtifactError(reason.read_text(encoding="utf-8"))
+            text = reason.read_text(encoding="utf-8")
+            if _FULL.search(text):
+                raise CapacityError(f"{text}; the cache is {cache_folder()}: {_MORE_SPACE}")
+            raise ArtifactError(text)
     if code != 0 or not entry.complete:
         raise ArtifactError(
             f"compiling {model} ended with exit code {code} before it was done; try "
@@ -266,8 +272,7 @@ def _check_disk(entry: Entry) -> None:
     if free < needed:
         needs, has = apart(needed, free)
         raise CapacityError(
-            f"{entry.folder} may need {needs} and the disk has {has} free; "
-            "type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
+            f"{entry.folder} may need {needs} and the disk has {has} free; {_MORE_SPACE}"
         )
 
 

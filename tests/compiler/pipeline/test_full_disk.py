@@ -55,6 +55,25 @@ def test_a_file_that_the_system_does_not_let_grow(
     assert all(KERNELS.load(name) for name in kept) and bool(kept) == (quant == "q8")
 
 
+def test_a_compile_on_first_use_says_how_the_cache_gets_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves no entry that a later use would take."""
+    checkpoint, cache = write_checkpoint(tmp_path / "tiny"), tmp_path / "cache"
+    command = ["run", str(checkpoint), "hi", "--quant", "f32", "--target", "reference"]
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (MOST_BYTES, resource.RLIM_INFINITY))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "mlcc", *command],
+        capture_output=True, text=True, check=False, preexec_fn=limit,
+    )  # fmt: skip
+    *_, error = done.stderr.splitlines()
+    assert done.returncode == 2 and "allows no file so large" in error, done.stderr
+    assert error.endswith("type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk")
+    assert not [path for path in (cache / "mlcc" / "compiled").rglob("*") if path.is_file()]
+
+
 def test_a_full_disk_of_temporary_files_is_noticed_before_llvm_writes_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
