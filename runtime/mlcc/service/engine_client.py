@@ -309,6 +309,8 @@ class RequestState:
             self.tokens += len(event.token_ids)
             if self.first is None:
                 self.first = now
+                if self.request.background:  # how long it waited says nothing
+                    return
                 observer.first_token(self.request.tenant, now - self.submitted)
 
     def end(

@@ -79,6 +79,8 @@ def test_each_line_gets_the_answer_of_a_request(client: OpenAI) -> None:
             alone[text] = whole.choices[0].message.content
         assert body["choices"][0]["message"]["content"] == alone[text]
         assert body["object"] == "chat.completion" and body["usage"]["completion_tokens"] > 0
+    metrics = httpx.get(f"{str(client.base_url).removesuffix('/v1/')}/metrics").text
+    assert 'mlcc_batch_answers_total{key="",model="toy"}' in metrics
     output = client.files.retrieve(str(batch.output_file_id))
     assert output.purpose == "batch_output" and output.filename == f"{batch.id}_output.jsonl"
 

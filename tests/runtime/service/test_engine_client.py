@@ -154,6 +154,10 @@ def test_the_time_to_the_first_token_is_that_since_the_queue() -> None:
             client._deliver([TextDelta("1", "a", (3,))])
         ((tenant, seconds),) = ends.firsts
         assert tenant == "a" and 0 <= seconds < 60
+        client.submit([replace(each, background=True) for each in requests("a", "2")], None)
+        client._deliver([TextDelta("2", "a", (3,)), Finished("2", "stop", 2, 1)])
+        assert len(ends.firsts) == 1, "a line of a batch waits as long as it must"
+        assert [end.background for end in ends.found] == [True]
 
     in_loop(work)
 

@@ -74,6 +74,12 @@ class Metrics:
         self.answers = Counter(
             "mlcc_answers", "Answers that ended, by how.", (*labels, "reason"), registry=registry
         )
+        self.batch_answers = Counter(
+            "mlcc_batch_answers",
+            "Lines of batches among the answers; times leave them out.",
+            labels,
+            registry=registry,
+        )
         self.prompt_tokens = Counter(
             "mlcc_prompt_tokens", "Tokens of prompts.", labels, registry=registry
         )
@@ -159,6 +165,9 @@ class ModelMetrics:
         metrics.prompt_tokens.labels(*labels).inc(done.prompt_tokens)
         metrics.cached_tokens.labels(*labels).inc(done.cached_tokens)
         metrics.completion_tokens.labels(*labels).inc(done.completion_tokens)
+        if done.background:
+            metrics.batch_answers.labels(*labels).inc()
+            return
         metrics.answer_seconds.labels(*labels).observe(done.total)
         if (per_token := done.per_token) is not None:
             metrics.per_token.labels(*labels).observe(per_token)
