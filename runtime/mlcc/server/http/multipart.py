@@ -34,29 +34,56 @@ def form_of(headers: Mapping[str, str], pieces: AsyncIterator[bytes]) -> FormRea
     return FormReader(boundary, pieces)
 
 
-class FormReader:
-    """The parts of a form. Memory is bounded by a piece of the body."""
+class _Events:
+    """What the parser has found. It does not have the parser: both would wait in memory for a
+    garbage collection."""
 
-    def __init__(self, boundary: bytes, pieces: AsyncIterator[bytes]) -> None:
-        self._pieces = pieces
-        self._events: deque[object] = deque()
+    def __init__(self) -> None:
+        self.found: deque[object] = deque()
         """Headers of a part, bytes of its content, and _END."""
+        self.whole = False
         self._headers: _Headers = {}
         self._name = self._value = b""
-        self._whole = False
-        self._parser = MultipartParser(
+
+    def parser(self, boundary: bytes) -> MultipartParser:
+        """A parser whose events come here."""
+        return MultipartParser(
             boundary,
             {
                 "on_part_begin": self._begin,
                 "on_header_field": self._header_name,
                 "on_header_value": self._header_value,
                 "on_header_end": self._header_end,
-                "on_headers_finished": lambda: self._events.append(self._headers),
-                "on_part_data": lambda data, start, end: self._events.append(data[start:end]),
-                "on_part_end": lambda: self._events.append(_END),
+                "on_headers_finished": lambda: self.found.append(self._headers),
+                "on_part_data": lambda data, start, end: self.found.append(data[start:end]),
+                "on_part_end": lambda: self.found.append(_END),
                 "on_end": self._end,
             },
         )
+
+    def _begin(self) -> None:
+        self._headers, self._name, self._value = {}, b"", b""
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_end(self) -> None:
+        self._headers[self._name.lower()] = self._value
+        self._name = self._value = b""
+
+    def _end(self) -> None:
+        self.whole = True
+
+
+class FormReader:
+    """The parts of a form. Memory is bounded by a piece of the body."""
+
+    def __init__(self, boundary: bytes, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces, self._events = pieces, _Events()
+        self._parser = self._events.parser(boundary)
 
     async def parts(self) -> AsyncIterator[FormPart]:
         """The parts; what is not read of a part is skipped. Raises InvalidRequestError."""
@@ -79,32 +106,16 @@ class FormReader:
     async def _next(self) -> object | None:
         """The next event; None = the form is complete. Raises InvalidRequestError if it is not one,
         or is cut off."""
-        while not self._events:
+        while not self._events.found:
             if (piece := await anext(self._pieces, None)) is None:
-                if self._whole:
+                if self._events.whole:
                     return None
                 raise _wrong("it ends before its last boundary")
             try:
                 self._parser.write(piece)
             except FormParserError as error:
                 raise _wrong(str(error)) from None
-        return self._events.popleft()
-
-    def _begin(self) -> None:
-        self._headers, self._name, self._value = {}, b"", b""
-
-    def _header_name(self, data: bytes, start: int, end: int) -> None:
-        self._name += data[start:end]
-
-    def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def _header_end(self) -> None:
-        self._headers[self._name.lower()] = self._value
-        self._name = self._value = b""
-
-    def _end(self) -> None:
-        self._whole = True
+        return self._events.found.popleft()
 
 
 def _part(headers: _Headers, content: AsyncIterator[bytes]) -> FormPart:

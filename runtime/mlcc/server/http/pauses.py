@@ -17,8 +17,8 @@ each of them. Python's default is ten times as much."""
 CHECK_S = 0.25
 """Seconds between two looks whether a full collection is due."""
 FEW_BLOCKS = 60_000
-"""Blocks of memory beyond those of the start, that is about 20,000 objects, which a collection
-visits in 4 ms on a quiet machine, 40 on a busy one."""
+"""Blocks of memory beyond the fewest since the last full collection, that is about 20,000 objects,
+which a collection visits in 4 ms on a quiet machine, 40 on a busy one."""
 PATIENCE_S = 60.0
 """Seconds for which a full collection that is due waits for so few blocks; after twice as many it
 takes two times the blocks, and so on."""
@@ -39,7 +39,8 @@ class FullCollections:
     being made: 70 ms beside 128 answers with log-probabilities, 430 beside larger ones. One that is
     due waits until there are few objects, that is until the large requests have ended; the longer
     it waits, the more it takes. There is no hurry: a request leaves no garbage that only a
-    collection finds (tests/runtime/server/http/test_garbage.py).
+    collection finds (tests/runtime/server/http/test_garbage.py). What is there afterwards, such as
+    a model that was loaded since the start, is not visited again.
 
     The number of objects is read from the allocator: `gc.get_objects` would hand out tuples that
     other threads are still filling, and `tuple(...)` fails there with a SystemError
@@ -50,7 +51,7 @@ class FullCollections:
         self._loop = loop
         self._due = gc.get_threshold()[2]
         self._last = time.monotonic()
-        self._at_start = sys.getallocatedblocks()
+        self._fewest = sys.getallocatedblocks()
 
     def start(self) -> None:
         """Look from now on, until the loop ends."""
@@ -58,15 +59,13 @@ class FullCollections:
         self._look()
 
     def _look(self) -> None:
-        now = time.monotonic()
+        now, blocks = time.monotonic(), sys.getallocatedblocks()
+        self._fewest = min(self._fewest, blocks)
         if gc.get_count()[2] <= self._due:  # Python would begin none either
             self._last = now
-        elif self._are_few(now - self._last):
+        elif blocks - self._fewest <= FEW_BLOCKS * max(1.0, (now - self._last) / PATIENCE_S):
             gc.collect()
-            self._last = now
+            gc.freeze()  # the next one visits what is made from now on, and no model loaded before
+            self._last, self._fewest = now, sys.getallocatedblocks()
             self._loop.run_in_executor(None, give_back_freed_memory)
         self._loop.call_later(CHECK_S, self._look)
-
-    def _are_few(self, waited_s: float) -> bool:
-        most = FEW_BLOCKS * max(1.0, waited_s / PATIENCE_S)
-        return sys.getallocatedblocks() - self._at_start <= most

@@ -51,6 +51,7 @@ def thresholds() -> Iterator[tuple[int, int, int]]:
     before = gc.get_threshold()
     yield before
     gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 def collections(generation: int) -> int:
@@ -105,6 +106,25 @@ def test_nothing_is_collected_in_full_before_it_is_due(
         for _ in range(20):
             await asyncio.sleep(0.002)
         assert collections(2) == before and gc.get_count()[2] <= thresholds[2]
+
+    asyncio.run(run())
+
+
+def test_what_was_there_at_a_full_collection_is_not_visited_again(
+    thresholds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the tables of a model that was loaded in the meantime."""
+    monkeypatch.setattr(pauses, "CHECK_S", 0.001)
+    monkeypatch.setattr(pauses, "PATIENCE_S", 1e-6)
+
+    async def run() -> None:
+        FullCollections(asyncio.get_running_loop()).start()
+        before, loaded = collections(2), [[] for _ in range(100_000)]
+        assert len(gc.get_objects()) > len(loaded)
+        work(thresholds)
+        while collections(2) == before:
+            await asyncio.sleep(0.002)
+        assert len(gc.get_objects()) < len(loaded)
 
     asyncio.run(run())
 
