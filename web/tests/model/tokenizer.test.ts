@@ -96,7 +96,7 @@ describe('refused', () => {
   const gpt2 = json('gpt2');
 
   test.each([
-    ['Unigram', { model: { type: 'Unigram', vocab: [['a', 0]], unk_id: 0 } }],
+    ['WordLevel', { model: { type: 'WordLevel', vocab: { a: 0 } } }],
     ['Lowercase', { normalizer: { type: 'Lowercase' } }],
     ['Whitespace', { pre_tokenizer: { type: 'Whitespace' } }],
     ['CTC', { decoder: { type: 'CTC' } }],

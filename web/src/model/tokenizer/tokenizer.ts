@@ -11,12 +11,14 @@ import { Tokenizer as Encoder } from '@huggingface/tokenizers';
 import { ArtifactError, MlccError } from '../../errors.js';
 import { detokenizer } from './detokenizer.js';
 import { rewritten } from './tokenizer_json.js';
-import type { TokenizerJson } from './tokenizer_parts.js';
+import { partsOf, type TokenizerJson, unsupported } from './tokenizer_parts.js';
+import { precompiled, scoresOf, unigram } from './unigram.js';
 
 /** `file`: tokenizer.json. Raises ArtifactError, or UnsupportedError if it cannot be exact. */
 export function createTokenizer(file: Uint8Array): Tokenizer {
   try {
-    return new Tokenizer(rewritten(parse(file)));
+    const json = parse(file);
+    return new Tokenizer(rewritten(json), json);
   } catch (error) {
     if (error instanceof MlccError) throw error;
     const reason = error instanceof Error ? error.message : String(error);
@@ -30,9 +32,10 @@ export class Tokenizer {
   readonly #special: ReadonlySet<string>;
   readonly #detokenize: (tokens: string[]) => string;
 
-  /** `json`: rewritten by `tokenizer_json.ts`. */
-  constructor(json: TokenizerJson) {
+  /** `json`: rewritten by `tokenizer_json.ts`, of the file `original`. */
+  constructor(json: TokenizerJson, original: TokenizerJson) {
     this.#encoder = new Encoder(json, {});
+    addUnigrams(this.#encoder, original);
     this.#tokens = tokensById(this.#encoder, json);
     const special = json.added_tokens.filter((token) => token.special);
     this.#special = new Set(special.map((token) => token.content));
@@ -64,6 +67,27 @@ export class Tokenizer {
     }
     return this.#detokenize(tokens);
   }
+}
+
+/** Replaces the parts of the library that `unigram.ts` computes exactly. */
+function addUnigrams(encoder: Encoder, { model, normalizer, added_tokens }: TokenizerJson): void {
+  if (scoresOf(model) && encoder.model) {
+    const cut = unigram(model);
+    encoder.model.encode = (words: string[]) => words.flatMap(cut);
+    encoder.model.unk_token_id = model['unk_id'] as number;
+  }
+  partsOf(normalizer, 'normalizers').forEach((part, i) => {
+    if (part.type !== 'Precompiled') return;
+    if (added_tokens.some((token) => token.normalized)) {
+      throw unsupported('an added token with "normalized" beside Precompiled');
+    }
+    const steps = (encoder.normalizer as unknown as { normalizers: Normalizing[] }).normalizers;
+    (steps[i] as Normalizing).normalize = precompiled(part);
+  });
+}
+
+interface Normalizing {
+  normalize: (text: string) => string;
 }
 
 /** Added tokens that match normalized text are decoded to that text. */

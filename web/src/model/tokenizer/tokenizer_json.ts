@@ -15,8 +15,9 @@ import {
   type TokenizerJson,
   unsupported,
 } from './tokenizer_parts.js';
+import { type Scores, scoresOf } from './unigram.js';
 
-const NORMALIZERS = new Set(['NFC', 'NFD', 'NFKC', 'NFKD', 'Prepend', 'Replace']);
+const NORMALIZERS = new Set(['NFC', 'NFD', 'NFKC', 'NFKD', 'Precompiled', 'Prepend', 'Replace']);
 const POST_PROCESSORS = new Set(['ByteLevel', 'TemplateProcessing']);
 
 const GPT2_WORDS =
@@ -28,15 +29,16 @@ const ANY = '[\\s\\S]';
 export function rewritten(json: TokenizerJson): TokenizerJson {
   const normalizers = partsOf(json.normalizer, 'normalizers').flatMap(normalizer);
   const processors = partsOf(json.post_processor, 'processors').map(processor);
-  for (const part of processors) {
-    if (part.type === 'TemplateProcessing') checkTemplate(part, json);
-  }
   const word = json.added_tokens.find((token) => token.single_word);
   if (word) throw unsupported(`the added token '${word.content}' with "single_word"`);
   const pretokenizers = partsOf(json.pre_tokenizer, 'pretokenizers').flatMap(preTokenizer);
+  const model = checkedModel(json.model, pretokenizers.length > 0);
+  for (const part of processors) {
+    if (part.type === 'TemplateProcessing') checkTemplate(part, json, model);
+  }
   return {
     ...json,
-    model: checkedModel(json.model, pretokenizers.length > 0),
+    model,
     normalizer: normalizers.length ? { type: 'Sequence', normalizers } : null,
     post_processor: processors.length ? { type: 'Sequence', processors } : null,
     pre_tokenizer: pretokenizers.length ? { type: 'Sequence', pretokenizers } : null,
@@ -59,6 +61,8 @@ function checkedModel(model: TokenizerJson['model'], words: boolean): TokenizerJ
   // Old files omit the type.
   const type = model.type ?? (model['merges'] ? 'BPE' : 'none');
   if (type === 'WordPiece') return wordPiece(model);
+  const scores = scoresOf(model);
+  if (scores) return tableOf(scores);
   if (type !== 'BPE') throw unsupported(`the model ${type}`);
   for (const field of ['dropout', 'continuing_subword_prefix', 'end_of_word_suffix']) {
     if (model[field]) throw unsupported(`"${field}"`);
@@ -68,12 +72,17 @@ function checkedModel(model: TokenizerJson['model'], words: boolean): TokenizerJ
   return { ...model, type };
 }
 
+/** A model that has ids alone; `tokenizer.ts` adds what cuts words into pieces. */
+function tableOf(scores: Scores): TokenizerJson['model'] {
+  return { type: 'none', vocab: Object.fromEntries(scores.map(([piece], id) => [piece, id])) };
+}
+
 /** JavaScript looks up the tokens of a template by name, Python by id. */
-function checkTemplate(part: Part, json: TokenizerJson): void {
+function checkTemplate(part: Part, json: TokenizerJson, model: TokenizerJson['model']): void {
   const tokens = part['special_tokens'] as Record<string, { ids: number[] }>;
   for (const [name, { ids }] of Object.entries(tokens)) {
     const added = json.added_tokens.find((token) => token.content === name);
-    const id = added?.id ?? json.model.vocab[name];
+    const id = added?.id ?? model.vocab[name];
     if (ids.length !== 1 || ids[0] !== id) throw unsupported(`the template token '${name}'`);
   }
 }
@@ -92,6 +101,8 @@ function preTokenizer(part: Part): Part[] {
     }
     case 'Metaspace':
       return metaspace(part);
+    case 'WhitespaceSplit':
+      return [split('\\p{White_Space}+', 'Removed', false)];
     case 'BertPreTokenizer':
       return bertWords();
     default:
