@@ -12,6 +12,7 @@ import pytest
 
 from mlcc.cli import Commands
 from tools import site
+from tools.site import ROOT
 
 OUTSIDE = re.compile(r"^(https?:)?//")
 
@@ -41,7 +42,9 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(built: Path) -> No
     pages = sorted(built.rglob("*.html"))
     names = {str(page.relative_to(built)) for page in pages}
     assert {"index.html", "docs/start/server.html", "docs/reference/engine.html"} <= names
-    for page in pages:
+    own = [page for page in pages if not (ROOT / page.relative_to(built)).exists()]
+    assert len(pages) - len(own) <= 2, "examples that are pages themselves"
+    for page in own:
         loads = Loads()
         loads.feed(page.read_text(encoding="utf-8"))
         assert loads.found
