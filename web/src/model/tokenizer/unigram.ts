@@ -7,6 +7,7 @@
 
 import { ArtifactError } from '../../errors.js';
 import { type Part, unsupported } from './tokenizer_parts.js';
+import { Trie } from './trie.js';
 
 /** A piece and its score (the logarithm of a probability), by id. */
 export type Scores = readonly (readonly [piece: string, score: number])[];
@@ -27,8 +28,9 @@ export function unigram(model: Part): (word: string) => string[] {
   const unknown = model['unk_id'];
   if (typeof unknown !== 'number' || !scores[unknown]) throw unsupported('no "unk_id" of Unigram');
   const ids = new Map(scores.map(([piece], id) => [piece, id]));
+  const trie = new Trie();
+  for (const [piece, id] of ids) trie.add(piece, id);
   const least = scores.reduce((low, [, score]) => Math.min(low, score), Number.POSITIVE_INFINITY);
-  const longest = scores.reduce((most, [piece]) => Math.max(most, piece.length), 0);
   const bytes = model['byte_fallback'] ? byteTokens(ids) : undefined;
 
   return (word) => {
@@ -45,12 +47,10 @@ export function unigram(model: Part): (word: string) => string[] {
       const next = at + ((word.codePointAt(at) as number) > 0xffff ? 2 : 1);
       const here = best[at] as number;
       let single = false;
-      for (let end = next; end <= Math.min(word.length, at + longest); end += 1) {
-        const id = ids.get(word.slice(at, end));
-        if (id === undefined) continue;
+      trie.prefixes(word, at, (end, id) => {
         offer(at, end, (scores[id] as Scores[number])[1] + here, id);
         single ||= end === next;
-      }
+      });
       if (!single) offer(at, next, least - UNKNOWN_PENALTY + here, unknown);
       at = next;
     }
