@@ -277,6 +277,9 @@ class BatchManager:
         next state."""
         record = batch.record
         name, path = record["id"], self._store.path(record["input_file_id"])
+        left_s = record["expires_at"] - self._now()
+        if left_s <= 0:  # the server was away
+            return "expired"
         if self._runner is None:
             assert self._thread is not None
             slots = asyncio.Semaphore(self._slots())
@@ -289,7 +292,7 @@ class BatchManager:
             now = await self._run(self._store.batch, batch.owner, name)
             if now["status"] == "cancelling":  # before there was anything to cancel
                 return "cancelling"
-            await asyncio.wait([work], timeout=max(record["expires_at"] - self._now(), 0))
+            await asyncio.wait([work], timeout=left_s)
             if not work.done():
                 return "expired"
             if work.cancelled():
