@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -150,8 +149,9 @@ def test_the_command_is_killed_and_goes_on(
     source = write(tmp_path / "in.jsonl", lines)
     command = [sys.executable, "-m", "mlcc", "batch", str(model), str(source), "-o", str(out)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert eventually(lambda: "answering 750" in (process.stderr or os).readline())  # type: ignore[union-attr]
+    errors = process.stderr
+    assert errors is not None
+    assert eventually(lambda: "answering 750" in errors.readline())
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not out.exists()
