@@ -50,11 +50,11 @@ class BatchBeneath:
             faults.append(f"the batch has {len(names)} lines, {len(set(names))} different ones")
         if failed and not killed:
             faults.append(f"{len(failed)} lines of the batch failed: {failed[0]}")
-        said: dict[int, set[str]] = {}
+        answers: dict[int, set[str]] = {}
         for line in lines:
             text = line["response"]["body"]["choices"][0]["text"]
-            said.setdefault(int(line["custom_id"].split()[1]) % 7, set()).add(text)
-        if differ := [texts for texts in said.values() if len(texts) > 1]:
+            answers.setdefault(int(line["custom_id"].split()[1]) % 7, set()).add(text)
+        if differ := [texts for texts in answers.values() if len(texts) > 1]:
             faults.append(f"lines that ask the same have other answers: {differ[0]}")
         return faults
 

@@ -73,14 +73,14 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rag_answers_from_the_passage_that_fits(demo: Path, minilm: Path) -> None:
     options = ("--encoder", minilm, "--model", demo)
     texts = EXAMPLES / "rag" / "texts"
-    said = run("rag/rag.py", texts, "What does Drazix have?", *options).splitlines()
-    assert said[0].endswith("people.txt: Drazix has a yellow flute.")
-    assert said[-1] == "Drazix has a yellow flute."
+    printed = run("rag/rag.py", texts, "What does Drazix have?", *options).splitlines()
+    assert printed[0].endswith("people.txt: Drazix has a yellow flute.")
+    assert printed[-1] == "Drazix has a yellow flute."
 
 
 def test_extraction_fills_the_table(demo: Path) -> None:
-    said = run("extract/extract.py", EXAMPLES / "extract" / "letters", "--model", demo)
-    assert said.splitlines() == [
+    printed = run("extract/extract.py", EXAMPLES / "extract" / "letters", "--model", demo)
+    assert printed.splitlines() == [
         "file,name,age,city",
         "1.txt,Carla,42,Buenos Aires",
         "2.txt,Mia,34,Berlin",
@@ -89,21 +89,21 @@ def test_extraction_fills_the_table(demo: Path) -> None:
 
 
 def test_labels_of_a_batch(demo: Path) -> None:
-    said = run(
+    printed = run(
         "label/label.py",
         EXAMPLES / "label" / "texts.txt",
         *("--model", demo, "--question", "What sound does the {} make?"),
         *("--labels", "moo,woof,meow,cluck,quack"),
     )
-    lines = said.splitlines()
+    lines = printed.splitlines()
     assert lines[:4] == ["moo\tcow", "woof\tdog", "meow\tcat", "cluck\then"]
     assert lines[-1].startswith("2 moo, ")
 
 
 def test_what_quantization_costs() -> None:
     model, text = EXAMPLES / "demo" / "model", EXAMPLES / "demo" / "heldout.jsonl"
-    said = run("quantization/compare.py", model, "--text", text, "--recipes", "q8,q4")
-    rows = {line.split()[0]: line.split() for line in said.splitlines() if line}
+    printed = run("quantization/compare.py", model, "--text", text, "--recipes", "q8,q4")
+    rows = {line.split()[0]: line.split() for line in printed.splitlines() if line}
     assert float(rows["q8"][1]) == 8.5 and float(rows["q4"][1]) < 5
     assert 1.9 < float(rows["q8"][7]) < 2.1 and 1.9 < float(rows["q4"][7]) < 2.1
 
@@ -111,10 +111,12 @@ def test_what_quantization_costs() -> None:
 def test_agent_and_node_ask_a_server(demo: Path) -> None:
     with serving(demo) as url:
         options = ("--url", f"{url}/v1", "--first", "required")
-        said = run("agent/agent.py", "How much is 17 + 25?", *options).splitlines()
-        found = re.fullmatch(r"calculate\((\{.*\})\) = (-?\d+)|clock\(\{\}\) = \d\d:\d\d", said[0])
-        assert found, said
-        assert len(said) >= 2, "after its calls the model answers"
+        printed = run("agent/agent.py", "How much is 17 + 25?", *options).splitlines()
+        found = re.fullmatch(
+            r"calculate\((\{.*\})\) = (-?\d+)|clock\(\{\}\) = \d\d:\d\d", printed[0]
+        )
+        assert found, printed
+        assert len(printed) >= 2, "after its calls the model answers"
 
         command = [node(), str(EXAMPLES / "node" / "server.mjs"), "0"]
         env = {**os.environ, "MLCC_URL": url}
@@ -136,9 +138,9 @@ def test_several_models_behind_one_address(
     config = EXAMPLES / "models" / "models.toml"
     names = (f"--alias=small={demo}",)
     with serving(demo, compiled_demo("f32", "cpu"), "--config", config, *names) as url:
-        said = run("models/ask.py", "What is 17 + 25?", "--url", f"{url}/v1").splitlines()
-    assert len(said) == 2
-    assert all(line.endswith("(loaded): 17 + 25 = 42") for line in said)
+        printed = run("models/ask.py", "What is 17 + 25?", "--url", f"{url}/v1").splitlines()
+    assert len(printed) == 2
+    assert all(line.endswith("(loaded): 17 + 25 = 42") for line in printed)
 
 
 @pytest.mark.needs("chromium")
@@ -178,8 +180,10 @@ def test_page_and_extension_in_a_browser(demo: Path, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_trained_adapter_is_served_and_merged(tmp_path: Path) -> None:
     model, adapter = EXAMPLES / "demo" / "model", tmp_path / "adapter"
-    said = run("lora/train.py", model, adapter, python=environments.python("lm_eval", beside=True))
-    assert float(said.splitlines()[-2].split()[-1]) < 0.05, said
+    printed = run(
+        "lora/train.py", model, adapter, python=environments.python("lm_eval", beside=True)
+    )
+    assert float(printed.splitlines()[-2].split()[-1]) < 0.05, printed
     question = [{"role": "user", "content": "Where does the chess club meet?"}]
     body = {"messages": question, "temperature": 0}
     mlcc = partial(subprocess.run, check=True)
@@ -187,15 +191,15 @@ def test_a_trained_adapter_is_served_and_merged(tmp_path: Path) -> None:
     mlcc([*compile_demo, "--adapter-rank", "8", "-o", str(tmp_path / "slots")])
     mlcc([*compile_demo, "--merge-lora", str(adapter), "-o", str(tmp_path / "merged")])
 
-    def said_by(url: str, **more: str) -> str:
+    def answer_of(url: str, **more: str) -> str:
         answer = httpx.post(f"{url}/v1/chat/completions", json={**body, **more}, timeout=60)
         return str(answer.json()["choices"][0]["message"]["content"])
 
     with serving(tmp_path / "slots", "--lora", f"club={adapter}") as url:
-        assert said_by(url, model="club") == "In the old theatre."
-        assert said_by(url) != "In the old theatre."
+        assert answer_of(url, model="club") == "In the old theatre."
+        assert answer_of(url) != "In the old theatre."
     with serving(tmp_path / "merged") as url:
-        assert said_by(url) == "In the old theatre."
+        assert answer_of(url) == "In the old theatre."
 
 
 def test_the_table_names_each_example() -> None:

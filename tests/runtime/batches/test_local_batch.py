@@ -161,20 +161,20 @@ def test_the_command_is_killed_and_goes_on(
     assert f"3000 lines are answered: {out}" in done.stderr
     found = read(out)
     assert [each["custom_id"] for each in found] == [f"{n}" for n in range(3000)]
-    said = {each["response"]["body"]["choices"][0]["message"]["content"] for each in found}
-    assert said == {"17 + 25 = 42"}
+    contents = {each["response"]["body"]["choices"][0]["message"]["content"] for each in found}
+    assert contents == {"17 + 25 = 42"}
 
 
 def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in", [line("a", model=None)]), tmp_path / "out"
-    for words, said in (
+    for words, expected in (
         ((), "type `mlcc batch MODEL IN.jsonl -o OUT.jsonl`"),
         ((tmp_path / "none",), "there is no file"),
         ((source,), "names no model"),
         (("no/such", source), "no/such"),
     ):
         done = mlcc(*words, "-o", out)
-        assert done.returncode and said in done.stderr, done.stderr
+        assert done.returncode and expected in done.stderr, done.stderr
     out.write_text("kept")
     done = mlcc("model", source, "-o", out)
     assert done.returncode and "--overwrite" in done.stderr and out.read_text() == "kept"

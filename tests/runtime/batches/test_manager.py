@@ -26,7 +26,7 @@ BOUNDS = StoreBounds(file_bytes=10_000, bytes=20_000, files=3, batches=2)
 
 
 async def answer(request: ApiRequest) -> ApiResponse:
-    return json_response({"said": json.loads(await request.read())["prompt"]})
+    return json_response({"echo": json.loads(await request.read())["prompt"]})
 
 
 class Stuck:
@@ -115,7 +115,7 @@ def test_a_batch_expires_with_the_answers_that_it_has(tmp_path: Path) -> None:
         assert batch["status"] == "expired" and batch["expired_at"] == 1e9 + DAY
         assert batch["request_counts"] == {"total": 5, "completed": 3, "failed": 2}
         found = await lines(later, "key 1", batch["output_file_id"])
-        assert [line["response"]["body"]["said"] for line in found] == ["p0", "p1", "p2"]
+        assert [line["response"]["body"]["echo"] for line in found] == ["p0", "p1", "p2"]
         missing = await lines(later, "key 1", batch["error_file_id"])
         assert {line["error"]["code"] for line in missing} == {"batch_expired"}
         await later.stop()

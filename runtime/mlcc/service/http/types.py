@@ -87,7 +87,7 @@ class ApiRequest:
     background: bool = False
     """Whether it is a line of a batch, which runs while no other request does."""
     form: Callable[[int], AsyncIterator[FormPart]] = _no_form
-    """Reads the body as a form of at most so many bytes, as it arrives, instead of `read`. May
+    """Reads the body as a form, as it arrives, of at most that many bytes, instead of `read`. May
     raise MlccError."""
 
 
