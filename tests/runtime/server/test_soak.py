@@ -29,7 +29,7 @@ def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path, context = soak.certificate(tmp_path)
         options += ["--cert", str(path), str(path)]
     if kind == "sees":
-        options, program = [], Path(seeing_server.__file__)
+        options, program = ["0"], Path(seeing_server.__file__)
     with running(*options, program=program) as server:
         work = Soak(
             server.url,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 from mlcc.limits import body_bytes
@@ -16,15 +17,16 @@ INFO = idefics3()
 open_text = partial(text_of, INFO)
 
 
-def open_model() -> Model:
-    return seeing_model(open_text(), SlowToy(CAPACITY, 0.01))
+def open_model(delay: float) -> Model:
+    return seeing_model(open_text(), SlowToy(CAPACITY, delay))
 
 
 def main() -> None:
+    delay = float(sys.argv[1]) if len(sys.argv) > 1 else 0.01
     settings = Settings(max_body_bytes=body_bytes(True), timeout_s=600, max_queue=1000)
     say = partial(print, flush=True)
     ready = lambda url, _: say(url)  # noqa: E731
-    serve(open_model, open_text, settings, HttpOptions("127.0.0.1", 0), ready, say)
+    serve(partial(open_model, delay), open_text, settings, HttpOptions("127.0.0.1", 0), ready, say)
 
 
 if __name__ == "__main__":
