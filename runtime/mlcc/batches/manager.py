@@ -15,19 +15,20 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from mlcc.api.errors import BodyTooLargeError
+from mlcc.api.errors import BodyTooLargeError, BusyError
 from mlcc.api.openai.batch_shapes import Batch, BatchList, FileDeleted, StoredFile, StoredFileList
 from mlcc.api.openai.batches import EXPIRY, WINDOW_S
 from mlcc.batches.lines import InputBounds, InputCheck, LineError
 from mlcc.batches.output import OutputWriter
 from mlcc.batches.runner import Answer, BatchInput, BatchRunner
 from mlcc.batches.store import MAX_AGE_S, BatchStore, OpenBatch, StoreBounds, open_database
-from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.batches import Page
 from mlcc.service.http.json_body import Inline, Offload
 from mlcc.service.http.types import FormPart
@@ -36,6 +37,8 @@ from mlcc.util.private_database import DatabaseThread
 log = logging.getLogger("mlcc.server")
 T = TypeVar("T")
 _PIECE_BYTES = 1 << 18
+MOST_UPLOADS = 4
+"""Uploads of an API key at once."""
 _MOST_FIELD = 1000
 """Bytes of a field of a form that is no file."""
 DONE = ("completed", "failed", "expired", "cancelled")
@@ -73,6 +76,8 @@ class BatchManager:
         self._slots, self._line_bounds, self._bounds = slots, lines, bounds
         self._offload, self._now = offload, now
         self._opening = asyncio.Lock()
+        self._uploads: Counter[str] = Counter()
+        """Uploads of each owner that are on the way: their bytes are not in the store yet."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._answering: dict[str, asyncio.Task[None]] = {}
         """The part of each batch's task that cancelling the batch ends."""
@@ -100,6 +105,29 @@ class BatchManager:
         """Keep an uploaded file. Raises InvalidRequestError, BodyTooLargeError or CapacityError,
         and keeps nothing then."""
         store, owner = await self._store_opened(), self._owners.of(tenant)
+        if self._uploads[owner] >= MOST_UPLOADS:
+            raise BusyError(
+                f"{MOST_UPLOADS} files of this API key are being uploaded, which are the most at "
+                "once; try again later",
+                code="too_many_uploads",
+            )
+        self._uploads[owner] += 1
+        try:
+            return await self._upload(store, owner, form)
+        except OSError as error:
+            log.error("a file cannot be kept: %s", error)
+            raise CapacityError(
+                f"the server cannot write the file ({error.strerror}); delete files, or try again "
+                "later",
+                code="storage_full",
+            ) from None
+        finally:
+            self._uploads[owner] -= 1
+            self._uploads += Counter()  # drops zeros
+
+    async def _upload(
+        self, store: BatchStore, owner: str, form: AsyncIterator[FormPart]
+    ) -> StoredFile:
         room = await self._run(store.check_room, owner)
         name = f"file-{os.urandom(12).hex()}"
         part = store.path(f"{name}.part")

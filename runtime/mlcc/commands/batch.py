@@ -4,6 +4,7 @@ without a server."""
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, MlccError
 
 if TYPE_CHECKING:
+    from mlcc.batches.journal import LineCounts
     from mlcc.batches.local_batch import OpenLocalBatch
     from mlcc.local.caller import Caller
 
@@ -54,13 +56,32 @@ def batch_command(args: EngineArgs, names: tuple[str, ...], output: Path, overwr
 
 
 def _run(args: EngineArgs, source: Path, output: Path) -> None:
+    from mlcc.model_cache.resolve import check_model
+
+    check_model(args)
+    try:
+        counts = _completed(args, source, output)
+    except (OSError, sqlite3.Error) as error:
+        raise MlccError(
+            f"the answers cannot be written ({error}); free some space where {output} is, and type "
+            "the same command again: it goes on"
+        ) from None
+    if counts.failed:
+        raise MlccError(
+            f"{counts.failed} of {counts.total} lines have an error instead of an answer; "
+            f"{output} has all of them: see 'status_code'"
+        )
+    note(f"{counts.total} lines are answered: {output}")
+
+
+def _completed(args: EngineArgs, source: Path, output: Path) -> LineCounts:
+    """Answer the lines that have no answer, and write the output."""
     from mlcc.batches.local_batch import LocalBatch
     from mlcc.loader import opener
     from mlcc.local.caller import Caller
-    from mlcc.model_cache.resolve import check_model, resolve
+    from mlcc.model_cache.resolve import resolve
     from mlcc.util.progress import Progress
 
-    check_model(args)
     with Progress(patience=1.0) as progress:
         batch = LocalBatch(source, output, args.model).open(progress.step)
     try:
@@ -77,14 +98,9 @@ def _run(args: EngineArgs, source: Path, output: Path) -> None:
                 caller.close()
         counts = batch.counts
         batch.write()
+        return counts
     finally:
         batch.close()
-    if counts.failed:
-        raise MlccError(
-            f"{counts.failed} of {counts.total} lines have an error instead of an answer; "
-            f"{output} has all of them: see 'status_code'"
-        )
-    note(f"{counts.total} lines are answered: {output}")
 
 
 def _answer(caller: Caller, batch: OpenLocalBatch) -> None:

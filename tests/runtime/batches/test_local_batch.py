@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -127,9 +128,9 @@ def test_errors_of_an_input_name_file_and_line_and_leave_nothing(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-def mlcc(*words: object) -> subprocess.CompletedProcess[str]:
+def mlcc(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mlcc", "batch", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
 
 
 @pytest.mark.feature("batches", "cpu", "runs")
@@ -163,6 +164,34 @@ def test_the_command_is_killed_and_goes_on(
     assert [each["custom_id"] for each in found] == [f"{n}" for n in range(3000)]
     contents = {each["response"]["body"]["choices"][0]["message"]["content"] for each in found}
     assert contents == {"17 + 25 = 42"}
+
+
+def test_a_full_disk_is_named_and_nothing_is_lost(
+    tmp_path: Path, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    out = tmp_path / "out"
+    source = write(tmp_path / "in", [line(f"{n}", max_tokens=64) for n in range(400)])
+    words = (compiled_demo("q4", "cpu"), source, "-o", out)
+
+    def bound() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+
+    done = mlcc(*words, preexec_fn=bound)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "the answers cannot be written" in done.stderr and not out.exists()
+    done = mlcc(*words)
+    assert done.returncode == 0, done.stderr
+    assert len(read(out)) == 400
+
+
+def test_a_refused_line_is_reported_by_the_exit_code(
+    tmp_path: Path, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    source = write(tmp_path / "in", [line("good"), line("bad", temperature=-1)])
+    done = mlcc(compiled_demo("q4", "cpu"), source, "-o", tmp_path / "out")
+    assert done.returncode == 2 and "1 of 2 lines have an error" in done.stderr
+    good, bad = read(tmp_path / "out")
+    assert [each["response"]["status_code"] for each in (good, bad)] == [200, 400]
 
 
 def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) -> None:

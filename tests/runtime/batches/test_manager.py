@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.api.errors import NotFoundError
+from mlcc.api.errors import BusyError, NotFoundError
 from mlcc.batches.lines import InputBounds
 from mlcc.batches.manager import BatchManager
 from mlcc.batches.store import MAX_AGE_S, StoreBounds
@@ -183,6 +183,42 @@ def test_what_a_key_may_have_is_bounded_and_another_is_not_touched(tmp_path: Pat
         with pytest.raises(CapacityError, match="2 batches have not ended"):
             await begin(made, "b", 1)
         await begin(made, "c", 1)
+        await made.stop()
+
+    run(work())
+
+
+def test_uploads_at_once_are_bounded_and_a_full_disk_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        made = manager(tmp_path)
+        goes_on = asyncio.Event()
+
+        async def slow() -> AsyncIterator[FormPart]:
+            await goes_on.wait()
+            async for part in form(b"{}\n"):
+                yield part
+
+        uploads = [asyncio.ensure_future(made.upload("a", slow())) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(BusyError, match="4 files of this API key"):
+            await made.upload("a", form(b"{}\n"))
+        await made.upload("b", form(b"{}\n"))
+        for upload in uploads[1:]:
+            upload.cancel()
+        goes_on.set()
+        await uploads[0]
+        await asyncio.wait(uploads)
+        assert not made._uploads
+
+        def full(path: Path) -> Any:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("mlcc.batches.manager._new_file", full)
+        with pytest.raises(CapacityError, match="No space left on device"):
+            await made.upload("a", form(b"{}\n"))
+        assert len([*(tmp_path / "files").iterdir()]) == 2
         await made.stop()
 
     run(work())
