@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from mlcc.device.compiled.vulkan import least_subgroups
 from mlcc.util import executor_library
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -49,6 +48,8 @@ class WebGpuDevice:
         """Threads that a subgroup has at least; 0 = none, or the driver does not say."""
         if not self.subgroups:
             return 0
+        from mlcc.device.compiled.vulkan import least_subgroups  # ctypes, which a CPU never needs
+
         return self.subgroup_min or least_subgroups().get(self.name, 0)
 
     def __str__(self) -> str:

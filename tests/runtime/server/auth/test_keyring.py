@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +34,7 @@ from mlcc.server.auth.key_file import (
 )
 from mlcc.server.auth.keyring import RESPONSE_HEADERS, TENANT, ApiKeyAuth, Keyring
 from mlcc.server.auth.rate_limit import RateLimiter, TokenBucket
+from mlcc.service.engine_client import FinishedRequest
 
 KEY = "a-long-random-key"
 
@@ -343,6 +343,10 @@ def limited(clock: Callable[[], float]) -> tuple[RateLimiter, ApiKey]:
     return RateLimiter(clock), ApiKey("a", b"", requests_per_minute=2, tokens_per_minute=100)
 
 
+def usage(tenant: str, prompt_tokens: int, background: bool = False) -> FinishedRequest:
+    return FinishedRequest(tenant, "stop", prompt_tokens, 0, 40, 0.1, 0.2, background)
+
+
 def test_limits_of_requests_and_tokens() -> None:
     now = [0.0]
     limits, key = limited(lambda: now[0])
@@ -359,8 +363,9 @@ def test_limits_of_requests_and_tokens() -> None:
     now[0] = 30
     limits.enter(key)
     now[0] = 120
-    limits.done(SimpleNamespace(tenant="a", prompt_tokens=70, completion_tokens=40))  # type: ignore[arg-type]
-    limits.done(SimpleNamespace(tenant="b", prompt_tokens=70, completion_tokens=40))  # type: ignore[arg-type]
+    limits.done(usage("a", 70))
+    limits.done(usage("b", 70))
+    limits.done(usage("a", 70, background=True))
     with pytest.raises(RateLimitError, match="its 100 tokens a minute") as error:
         limits.enter(key)
     assert error.value.retry_after == 7, "11 tokens of 100 a minute, from 10 below zero"
@@ -373,7 +378,7 @@ def test_limits_of_requests_and_tokens() -> None:
 def test_exactly_no_tokens_left_is_none_left() -> None:
     limits, key = limited(lambda: 0.0)
     limits.enter(key)
-    limits.done(SimpleNamespace(tenant="a", prompt_tokens=60, completion_tokens=40))  # type: ignore[arg-type]
+    limits.done(usage("a", 60))
     with pytest.raises(RateLimitError) as error:
         limits.enter(key)
     assert error.value.retry_after == 1
