@@ -155,8 +155,14 @@ class BatchManager:
     async def files(self, tenant: str, page: Page) -> StoredFileList:
         store = await self._store_opened()
         found, more = await self._run(store.files, self._owners.of(tenant), page)
-        ids = [each["id"] for each in found]
-        return {"object": "list", "data": found, **_ends(ids), "has_more": more}  # type: ignore[typeddict-item]
+        first, last = _ends([each["id"] for each in found])
+        return {
+            "object": "list",
+            "data": found,
+            "first_id": first,
+            "last_id": last,
+            "has_more": more,
+        }
 
     async def file(self, tenant: str, name: str) -> StoredFile:
         store = await self._store_opened()
@@ -212,24 +218,36 @@ class BatchManager:
     async def list(self, tenant: str, page: Page) -> BatchList:
         store = await self._store_opened()
         found, more = await self._run(store.batches, self._owners.of(tenant), page)
-        ids = [each["id"] for each in found]
-        return {"object": "list", "data": found, **_ends(ids), "has_more": more}  # type: ignore[typeddict-item]
+        first, last = _ends([each["id"] for each in found])
+        return {
+            "object": "list",
+            "data": found,
+            "first_id": first,
+            "last_id": last,
+            "has_more": more,
+        }
 
     async def get(self, tenant: str, name: str) -> Batch:
         store = await self._store_opened()
         return await self._run(store.batch, self._owners.of(tenant), name)
 
     async def cancel(self, tenant: str, name: str) -> Batch:
-        batch = await self.get(tenant, name)
-        if batch["status"] in DONE:
-            raise InvalidRequestError(
-                f"the batch is {batch['status']} and cannot be cancelled", code="invalid_state"
-            )
-        if batch["status"] in ("validating", "in_progress"):
-            await self._update(name, status="cancelling", cancelling_at=int(self._now()))
-            if (answering := self._answering.get(name)) is not None:
-                answering.cancel()
+        await self._store_opened()
+        await self._run(self._begin_to_cancel, self._owners.of(tenant), name)
+        if (answering := self._answering.get(name)) is not None:
+            answering.cancel()
         return await self.get(tenant, name)
+
+    def _begin_to_cancel(self, owner: str, name: str) -> None:
+        """In the database's thread: the batch may end while it is cancelled."""
+        status = self._store.batch(owner, name)["status"]
+        if status in DONE:
+            raise InvalidRequestError(
+                f"the batch is {status} and cannot be cancelled", code="invalid_state"
+            )
+        if status in ("validating", "in_progress"):
+            changes = {"status": "cancelling", "cancelling_at": int(self._now())}
+            self._store.update_batch(name, changes)
 
     async def _store_opened(self) -> BatchStore:
         """The store, opened by the first that needs it."""
@@ -475,8 +493,8 @@ def _kept_s(fields: Mapping[str, str]) -> int:
     return int(checked["seconds"])
 
 
-def _ends(ids: Sequence[str]) -> dict[str, str | None]:
-    return {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+def _ends(ids: Sequence[str]) -> tuple[str | None, str | None]:
+    return (ids[0], ids[-1]) if ids else (None, None)
 
 
 def _internal(error: Exception) -> MlccError:

@@ -15,7 +15,7 @@ from mlcc.api.errors import BusyError, NotFoundError
 from mlcc.batches.lines import InputBounds
 from mlcc.batches.manager import BatchManager
 from mlcc.batches.store import MAX_AGE_S, StoreBounds
-from mlcc.errors import CapacityError, MlccError
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.server.auth.owners import OWNER_TABLE, Owners
 from mlcc.service.batches import Page
 from mlcc.service.http.types import ApiRequest, ApiResponse, FormPart, json_response
@@ -222,6 +222,23 @@ def test_uploads_at_once_are_bounded_and_a_full_disk_is_named(
         with pytest.raises(CapacityError, match="No space left on device"):
             await made.upload("a", form(b"{}\n"))
         assert len([*(tmp_path / "files").iterdir()]) == 2
+        await made.stop()
+
+    run(work())
+
+
+def test_a_batch_that_has_ended_is_not_cancelled(tmp_path: Path) -> None:
+    async def work() -> None:
+        made = manager(tmp_path)
+        name = await begin(made, "a", 3)
+        before = await ended(made, "a", name)
+        with pytest.raises(InvalidRequestError, match="is completed"):
+            await made.cancel("a", name)
+        with pytest.raises(NotFoundError):
+            await made.cancel("b", name)
+        assert await made.get("a", name) == before
+        left = await made._run(made._store.open_batches)
+        assert left == [], "it is not begun again by the next start"
         await made.stop()
 
     run(work())

@@ -16,6 +16,8 @@ FORM_OVERHEAD = 64 << 10
 _LIMIT = re.compile(r"[0-9]{1,9}")
 LISTED, MOST_LISTED = 20, 100
 """Default and largest number of entries of a page."""
+MOST_FILES = 10_000
+"""The largest number of files of a page, as OpenAI has it."""
 
 
 async def create(batches: Batches, request: ApiRequest) -> ApiResponse:
@@ -26,7 +28,7 @@ async def create(batches: Batches, request: ApiRequest) -> ApiResponse:
 
 async def list_files(batches: Batches, request: ApiRequest) -> ApiResponse:
     """GET /v1/files."""
-    return json_response(await batches.files(request.tenant, page_of(request, MOST_LISTED**2)))
+    return json_response(await batches.files(request.tenant, page_of(request, MOST_FILES)))
 
 
 async def get(batches: Batches, request: ApiRequest) -> ApiResponse:
