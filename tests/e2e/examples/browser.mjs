@@ -48,7 +48,15 @@ const id = await manager.evaluate(
   () => new Promise((done) => chrome.developerPrivate.getExtensionsInfo((all) => done(all[0]?.id))),
 );
 const popup = await context.newPage();
-await popup.goto(`chrome-extension://${id}/popup.html`);
+for (let left = 20; ; left--) { // the extension is listed before its files can be opened
+  try {
+    await popup.goto(`chrome-extension://${id}/popup.html`);
+    break;
+  } catch (error) {
+    if (!left) throw error;
+    await popup.waitForTimeout(500);
+  }
+}
 await popup.fill('#url', serverUrl);
 const second = await shown(popup, '#question', '#ask', '#answer', 'What is 6 x 7?');
 await popup.screenshot({ path: screenshot.replace('.png', '-extension.png') });

@@ -48,9 +48,11 @@ class Hostile(ChatTemplate):
                 return ChatText("x" * (4 << 30), True)
             case "crash":
                 os.abort()
-            case text if text.startswith("crash once "):
-                if not (mark := Path(text.removeprefix("crash once "))).exists():
-                    mark.touch()
+            case text if text.startswith("crash twice "):
+                mark = Path(text.removeprefix("crash twice "))
+                crashes = mark.stat().st_size if mark.exists() else 0
+                if crashes < 2:
+                    mark.write_text("x" * (crashes + 1))
                     os.kill(os.getpid(), signal.SIGKILL)
             case "bug":
                 raise KeyError("a bug")
@@ -113,11 +115,11 @@ def test_a_hostile_template_costs_its_own_request(
 
 
 def test_a_process_that_was_killed_costs_no_request(tmp_path: Path) -> None:
-    """In the middle of a job, and between two."""
+    """Twice in the middle of a job, and between two jobs."""
 
     async def several() -> list[list[int]]:
         async with started(hostile_text, workers=1) as prompts:
-            first = await asked(prompts, f"crash once {tmp_path / 'mark'}")
+            first = await asked(prompts, f"crash twice {tmp_path / 'mark'}")
             (process,) = multiprocessing.active_children()
             process.kill()
             process.join()

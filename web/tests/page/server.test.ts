@@ -91,7 +91,7 @@ test('reasoning is folded, tool calls are shown, and their results are sent', as
   await look(page);
   await page.getByLabel('Result of weather').fill('dry');
   await page.getByRole('button', { name: 'Send results' }).click();
-  await page.getByText('It is dry.').waitFor();
+  await page.locator('.answer', { hasText: 'It is dry.' }).waitFor();
   expect(await page.locator('.figures').first().textContent()).toContain('prompt 812, 790 cached');
   expect(await page.locator('.room').textContent()).toBe('832 of 2,048 tokens');
 });

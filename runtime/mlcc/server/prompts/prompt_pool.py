@@ -41,6 +41,8 @@ MANY = 256
 MEMORY_BYTES = 1 << 30
 STARTS = 3
 """Attempts to start a process: what ended one may end the next while it starts."""
+ATTEMPTS = 3
+"""Number of processes that a job may lose: an out-of-memory killer may take two in a row."""
 LONGEST_S = 30.0
 STRUCTURE_S = 10.0
 """Time limit for a grammar or schema; typical ones take milliseconds."""
@@ -93,9 +95,9 @@ class PromptWorker:
 
     def ask(self, job: PromptJob, longest_s: float | None = None) -> Reply:
         """Run a job; one that takes longer than `longest_s` is ended with its process. The time
-        of starting a process does not count. If the process dies by itself, the job is run once
-        more: something else may have ended it. One that ends two processes has used too much."""
-        for _ in range(2):
+        of starting a process does not count. If the process dies by itself, the job is run
+        again: something else may have ended it. One that ends `ATTEMPTS` has used too much."""
+        for _ in range(ATTEMPTS):
             self.open()
             if self._closed:
                 break
