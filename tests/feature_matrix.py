@@ -129,6 +129,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Anthropic's `/v1/messages`": ("anthropic",),
     "Ollama's API": ("ollama",),
     "llama.cpp's API, `/tokenize`": ("llamacpp",),
+    "TGI's API: `/generate`": ("tgi",),
     "the chat page at `/`": ("page",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),

@@ -87,6 +87,7 @@ def fixed_calls(model: str) -> list[Call]:
     options = {"options": {"num_predict": 12, "temperature": 0}}
     input_: Fields = {"max_output_tokens": 12, "temperature": 0}
     message: Fields = {"model": model, "messages": messages, "max_tokens": 12, "temperature": 0}
+    tgi: Fields = {"max_new_tokens": 12, "details": True}
     response_ends = ("response.completed", "response.incomplete")
     rows: list[tuple[str, Fields, tuple[str, ...]]] = [
         ("/v1/completions", {"prompt": "once upon", **short}, ("finish_reason",)),
@@ -99,6 +100,8 @@ def fixed_calls(model: str) -> list[Call]:
         ("/api/chat", {"messages": messages, **options}, ('"done":true',)),
         ("/api/generate", {"prompt": "hello", "stream": False, **options}, ('"done":true',)),
         ("/completion", {"prompt": "a", "n_predict": 12, "temperature": 0}, ('"stop":true',)),
+        ("/generate", {"inputs": "a", "parameters": tgi}, ('"details"',)),
+        ("/generate_stream", {"inputs": "a", "parameters": tgi}, ('"finish_reason"',)),
         ("/tokenize", {"content": "once upon a time"}, ("tokens",)),
         ("/v1/messages/count_tokens", {"model": model, "messages": messages}, ("input_tokens",)),
     ]
@@ -137,6 +140,8 @@ def hostile_calls() -> list[Call]:
         ("no JSON", "/v1/messages", b'{"model": '),
         ("no float", "/v1/completions", b'{"prompt": "a", "temperature": 1e999}'),
         ("negative", "/v1/completions", encoded({"prompt": "a", "temperature": -1})),
+        ("no parameters", "/generate", encoded({"inputs": "a", "parameters": [1]})),
+        ("no grammar", "/", encoded({"inputs": "a", "parameters": {"grammar": {"type": "x"}}})),
         ("no message", "/api/chat", encoded({"messages": [{"role": "king", "content": 1}]})),
         ("no role", "/v1/chat/completions", encoded({"messages": [{}]})),
         ("image bomb", CHAT, encoded({"messages": seen(png(16384, 16384))})),

@@ -30,6 +30,7 @@ from mlcc.api.schema.json_types import (
     Text,
 )
 from mlcc.api.schema.schema import Field, Object, Tagged, Use
+from mlcc.api.tgi import shapes as tgi_shapes
 from mlcc.errors import MlccError
 from mlcc.service.http.routes import PLAIN_TEXT, Route
 from mlcc.service.http.types import (
@@ -38,10 +39,14 @@ from mlcc.service.http.types import (
     anthropic_error_response,
     error_response,
     ollama_error_response,
+    tgi_error_response,
 )
 
 Schema = dict[str, Any]
-SHAPES = (shapes, batch_shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
+SHAPES = (
+    *(shapes, batch_shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes),
+    tgi_shapes,
+)
 """Modules whose typed dictionaries are response types."""
 
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
@@ -61,6 +66,7 @@ _ERRORS: Mapping[Callable[[MlccError], ApiResponse], str] = {
     error_response: "ErrorBody",
     anthropic_error_response: "AnthropicError",
     ollama_error_response: "OllamaError",
+    tgi_error_response: "TgiError",
 }
 
 

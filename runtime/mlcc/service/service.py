@@ -71,11 +71,11 @@ class Service:
     async def _meant(self, route: Route, request: ApiRequest) -> tuple[ApiRequest, str | None]:
         """The request with its body read, and the model that it names. Raises InvalidRequestError
         for a body that names none, where there are several."""
+        queried = parse_qs(request.query).get("model", [None])[0]
         if route.body is None:
-            named = parse_qs(request.query).get("model")
-            return request, named[0] if named else None
+            return request, queried
         body = await read_json(request, self._bounds.max_body_bytes)
-        name = _model_of(body)
+        name = _model_of(body) or queried
         if name is None:
             names = ", ".join(f"'{entry.name}'" for entry in self._models.entries()[:8])
             raise InvalidRequestError(

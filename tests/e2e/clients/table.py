@@ -22,6 +22,8 @@ FEATURES = {
     "reasoning": "reasoning",
     "responses": "responses",
     "streamed_responses": "responses, streamed",
+    "generate": "text generation",
+    "streamed_generate": "text generation, streamed",
     "edit": "edits a file",
 }
 """Name in the programs -> heading."""

@@ -55,6 +55,12 @@ CLIENTS = (
         always=True,
     ),
     Client(
+        "huggingface_hub (TGI)",
+        "huggingface_python.py",
+        "chat stream tools structured generate streamed_generate",
+        always=True,
+    ),
+    Client(
         "langchain-openai", "langchain_openai_.py", "chat stream tools streamed_tools structured"
     ),
     Client("litellm", "litellm_.py", "chat stream tools reasoning"),
@@ -105,6 +111,10 @@ def responded(answers: Answers) -> None:
     answered(answers)
 
 
+def generated(answers: Answers) -> None:
+    assert answers == {"text": TEXT, "reason": "eos_token"}
+
+
 CHECKS: dict[str, Callable[[Answers], None]] = {
     "chat": chatted,
     "stream": streamed,
@@ -115,6 +125,8 @@ CHECKS: dict[str, Callable[[Answers], None]] = {
     "reasoning": thought,
     "responses": responded,
     "streamed_responses": streamed,
+    "generate": generated,
+    "streamed_generate": streamed,
 }
 
 

@@ -43,6 +43,7 @@ FEATURES = {
     "scheduling": "scheduling",
     "ollama": "ollama",
     "llamacpp": "llamacpp",
+    "tgi": "tgi",
     "tokens": "llamacpp",
 }
 """Topics that show a part of the table of features."""

@@ -59,6 +59,7 @@ COMPUTED = {
     "structured/chat-llama-grammar",
     "structured/completions-text",
     "tokens/messages",
+    "tgi/generate",
     "tools/history",
     "unicode/whole-characters-in-a-stream",
     "usage/one-token",
@@ -83,6 +84,7 @@ FEATURES = {
     "ollama/chat-lines": "ollama",
     "scheduling/chat-priority": "scheduling",
     "structured/chat-json-schema": "structured",
+    "tgi/generate": "tgi",
 }
 """Features that these vectors prove in Chromium and that no other test does."""
 

@@ -31,6 +31,7 @@ LONG: list[tuple[str, dict[str, Any]]] = [
     ("/api/chat", {"messages": HI, "options": {"num_predict": 400, "temperature": 0}}),
     ("/api/generate", {"prompt": "hi", "options": {"num_predict": 400, "temperature": 0}}),
     ("/completion", {"prompt": "hi", "n_predict": 400, "ignore_eos": True}),
+    ("/", {"inputs": "hi", "parameters": {"max_new_tokens": 400}}),
 ]
 """Answers that are long: without an end of the turn, or greedy (a drawn one may end at once)."""
 OTHERS: list[tuple[str, dict[str, Any]]] = [

@@ -23,7 +23,8 @@ POST /score /rerank /v1/responses /v1/responses/input_tokens /v1/responses/{name
 POST /v1/messages /v1/messages/count_tokens /v1/load_lora_adapter /v1/unload_lora_adapter
 POST /api/chat /api/generate /api/embed /api/embeddings /api/show /api/pull /api/push /api/copy
 POST /api/create /completion /completions /embedding /infill /tokenize /detokenize /apply-template
-POST /models/load /models/unload
+POST /models/load /models/unload / /generate /generate_stream
+GET /info
 """
 """What clients know: each is a promise."""
 

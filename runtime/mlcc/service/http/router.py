@@ -125,6 +125,7 @@ MODULES: dict[str, tuple[Route, ...]] = {
         at.LLAMACPP_PROPS, at.LLAMACPP_SLOTS,
     ),
     "mlcc.service.protocols.tokens": (at.TOKENIZE, at.DETOKENIZE, at.APPLY_TEMPLATE),
+    "mlcc.service.protocols.tgi": at.TGI,
     "mlcc.service.protocols.management": (at.LOAD, at.UNLOAD),
     "mlcc.service.protocols.lora": (at.LORA_LOAD, at.LORA_UNLOAD),
 }  # fmt: skip

@@ -19,6 +19,7 @@ from mlcc.api.schema.admin_fields import NAMED_MODEL
 from mlcc.api.schema.admin_fields import UNLOAD_LORA as UNLOAD_LORA_BODY
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.schema import Object
+from mlcc.api.tgi import fields as tgi
 from mlcc.errors import MlccError
 from mlcc.service.http.types import (
     EVENTS_TYPE,
@@ -27,6 +28,7 @@ from mlcc.service.http.types import (
     anthropic_error_response,
     error_response,
     ollama_error_response,
+    tgi_error_response,
 )
 
 PLAIN_TEXT = "plain text"
@@ -302,6 +304,37 @@ LLAMACPP = (
     DETOKENIZE,
     APPLY_TEMPLATE,
 )
+TGI_GENERATE = Route(
+    "POST",
+    "/generate",
+    "Continue a text, as Hugging Face's TGI does.",
+    "TgiAnswer",
+    tgi.GENERATE,
+    errors=tgi_error_response,
+)
+TGI_STREAM = Route(
+    "POST",
+    "/generate_stream",
+    "Continue a text as server-sent events, as TGI does.",
+    "TgiEvent",
+    tgi.GENERATE,
+    "TgiEvent",
+    tgi_error_response,
+)
+TGI_ROOT = Route(
+    "POST",
+    "/",
+    "Continue a text, whole in an array or as events: where TGI's clients send it.",
+    "",
+    tgi.COMPATIBLE,
+    "TgiEvent",
+    tgi_error_response,
+)
+TGI_INFO = Route(
+    "GET", "/info", "The model, as TGI does.", "TgiInfo", errors=tgi_error_response, scope=ANY_KEY
+)
+TGI = (TGI_GENERATE, TGI_STREAM, TGI_ROOT, TGI_INFO)
+"""Before Ollama's in `ROUTES`: the shape of errors at / has both protocols' fields."""
 ROUTES = (
     CHAT_COMPLETIONS,
     COMPLETIONS,
@@ -326,6 +359,7 @@ ROUTES = (
     BATCHES,
     BATCH_CANCEL,
     BATCH,
+    *TGI,
     *OLLAMA,
     *LLAMACPP,
     ANTHROPIC_MESSAGES,

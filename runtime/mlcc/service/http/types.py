@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import BodyTooLargeError, MediaTypeError, error_body, error_headers
 from mlcc.api.ollama.answer import error_line
+from mlcc.api.tgi.errors import tgi_error
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc.service.http.json_body import Inline, Offload
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -181,6 +182,11 @@ def anthropic_error_response(error: MlccError) -> ApiResponse:
 def ollama_error_response(error: MlccError) -> ApiResponse:
     """An error in Ollama's shape."""
     return failed(error_line(error), error)
+
+
+def tgi_error_response(error: MlccError) -> ApiResponse:
+    """An error in the shape of Hugging Face's TGI."""
+    return failed(tgi_error(error), error)
 
 
 def failed(body: Mapping[str, Any], error: MlccError) -> ApiResponse:
