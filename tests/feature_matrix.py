@@ -107,6 +107,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "encoders: Qwen3-Embedding, EmbeddingGemma": ("qwen3-embedding", "embeddinggemma"),
     "`/v1/embeddings`": ("embeddings",),
     "rerankers, `/v1/rerank`": ("rerank",),
+    "classifiers, `/classify`": ("classify",),
     "batches: `/v1/batches`, `mlcc batch`": ("batches",),
     "prefix cache": ("prefix",),
     "KV transfer between engines": ("moving",),

@@ -227,7 +227,8 @@ _PRECISE_BITS = 8
 
 def _describe_encoder(encoder: EncoderInfo) -> str:
     pooled = {"cls": "the first token's state", "mean": "the mean", "last": "the last token's"}
-    made = "a score of a pair" if encoder.task == "score" else f"{encoder.width} numbers a text"
+    tasks = {"score": "a score of a pair", "classify": f"{encoder.width} classes of a text"}
+    made = tasks.get(encoder.task, f"{encoder.width} numbers a text")
     length = ", of length 1" if encoder.normalize else ""
     return f"{made}, of {pooled[encoder.pooling]}{length}"
 

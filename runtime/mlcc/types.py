@@ -548,6 +548,28 @@ class ScoreRequest(TypedDict, total=False):
     """Accepted; never affects an answer."""
 
 
+class ClassifyRequest(TypedDict, total=False):
+    """The body of POST /classify."""
+
+    input: Required[str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]]
+    """One text or several; each gets a class."""
+    use_activation: bool | None
+    """false: logits, not probabilities; true by default."""
+    activation: bool | None
+    """vLLM's older name of `use_activation`."""
+    model: str | None
+    """The model's name."""
+    truncate_prompt_tokens: int | None
+    """Cut longer texts to this many tokens, -1 = the most that the model takes. Otherwise a longer
+    text is an error."""
+    timeout: float | None
+    """Time limit of the whole request in seconds."""
+    priority: int | None
+    """Lower is served first. From -100 to 100."""
+    user: object
+    """Accepted; never affects an answer."""
+
+
 class RerankDocument(TypedDict, total=False):
     """A document that is ranked."""
 
@@ -908,6 +930,28 @@ class ScoreList(View):
     created: int
     model: str
     data: list[Score]
+    usage: EncoderUsage
+
+
+class Classified(View):
+    """The class of one text."""
+
+    index: int
+    label: str
+    """The likeliest class."""
+    probs: list[float]
+    """The probability of each class, in the model's order."""
+    num_classes: int
+
+
+class ClassList(View):
+    """The answer of /classify."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[Classified]
     usage: EncoderUsage
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from mlcc.api.openai import shapes
-from mlcc.api.openai.embeddings import EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
+from mlcc.api.openai.embeddings import CLASSIFY, EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
 from mlcc.api.schema.chat_fields import (
     CHAT,
     COMPLETION,
@@ -52,6 +52,7 @@ BODIES = (
 ENCODERS = (
     (EMBEDDING, "The body of POST /v1/embeddings."),
     (SCORE, "The body of POST /v1/score."),
+    (CLASSIFY, "The body of POST /classify."),
     (RERANK_DOCUMENT, "A document that is ranked."),
     (RERANK, "The body of POST /v1/rerank."),
 )

@@ -643,6 +643,29 @@ export interface ScoreRequest {
   user?: unknown;
 }
 
+/** The body of POST /classify. */
+export interface ClassifyRequest {
+  /** One text or several; each gets a class. */
+  input: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
+  /** false: logits, not probabilities; true by default. */
+  use_activation?: boolean | null;
+  /** vLLM's older name of `use_activation`. */
+  activation?: boolean | null;
+  /** The model's name. */
+  model?: string | null;
+  /**
+   * Cut longer texts to this many tokens, -1 = the most that the model takes. Otherwise a
+   * longer text is an error.
+   */
+  truncate_prompt_tokens?: number | null;
+  /** Time limit of the whole request in seconds. */
+  timeout?: number | null;
+  /** Lower is served first. From -100 to 100. */
+  priority?: number | null;
+  /** Accepted; never affects an answer. */
+  user?: unknown;
+}
+
 /** A document that is ranked. */
 export interface RerankDocument {
   /** The document's text. */
@@ -989,6 +1012,26 @@ export interface ScoreList {
   created: number;
   model: string;
   data: Score[];
+  usage: EncoderUsage;
+}
+
+/** The class of one text. */
+export interface Classified {
+  index: number;
+  /** The likeliest class. */
+  label: string;
+  /** The probability of each class, in the model's order. */
+  probs: number[];
+  num_classes: number;
+}
+
+/** The answer of /classify. */
+export interface ClassList {
+  id: string;
+  object: 'list';
+  created: number;
+  model: string;
+  data: Classified[];
   usage: EncoderUsage;
 }
 

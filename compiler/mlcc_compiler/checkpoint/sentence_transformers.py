@@ -59,6 +59,15 @@ QWEN3_RERANKER = (
 )
 """The template of its model card."""
 _MOST_PROMPT = 1 << 16
+_MOST_LABELS, _MOST_LABEL = 1 << 16, 1000
+"""Classes, and characters of a name."""
+_OF_PROBLEM = {
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "none",
+}
+"""Activation by transformers' `problem_type`."""
+_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 _FETCH = "fetch the checkpoint again"
 
 
@@ -116,38 +125,61 @@ def _labels(checkpoint: Checkpoint) -> bool:
 
 def _classifier(checkpoint: Checkpoint, kind: str) -> EncoderHead:
     config = checkpoint.config
-    names = config.get("id2label") or {}
-    if not isinstance(names, dict):
-        raise refuse("id2label", "an object", names)
-    labels = config.get("num_labels") or len(names) or 2
-    if labels != 1:
-        raise UnsupportedError(
-            f"config.json: a classifier of {labels!s:.20} labels is not served; rerankers, which "
-            "have one, are (see docs/embeddings.md)"
-        )
+    names = _label_names(config)
     if kind not in ENCODERS:
         raise UnsupportedError(
-            f"a {kind!r:.40} with a classification head is not built; rerankers of "
+            f"a {kind!r:.40} with a classification head is not built; rerankers and classifiers of "
             f"{', '.join(sorted(ENCODERS))} are"
         )
     pooling = "cls"
     if kind == "modernbert":
         pooling = modernbert.classifier_pooling(with_defaults(config))
-    return EncoderHead(pooling, labels=1, normalize=False, activation=_activation(config))
+    return EncoderHead(
+        pooling,
+        labels=len(names),
+        normalize=False,
+        activation=_activation(config, len(names)),
+        label_names=names,
+    )
 
 
-def _activation(config: Mapping[str, Any]) -> str:
-    """Sigmoid unless config.json says otherwise, as in sentence-transformers' CrossEncoder."""
+def _label_names(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes in the order of the classifier's rows; transformers' names where config.json has
+    none."""
+    names = config.get("id2label") or {}
+    if not isinstance(names, dict):
+        raise refuse("id2label", "an object", names)
+    count = config.get("num_labels") or len(names) or 2
+    if type(count) is not int or not 1 <= count <= _MOST_LABELS:
+        raise refuse("num_labels", f"a number from 1 to {_MOST_LABELS}", count)
+    if not names:
+        return tuple(f"LABEL_{i}" for i in range(count))
+    by_id = {str(key): name for key, name in names.items()}
+    found = [by_id.get(str(i)) for i in range(count)]
+    if len(by_id) != count or not all(
+        isinstance(name, str) and len(name) <= _MOST_LABEL for name in found
+    ):
+        raise refuse("id2label", f"a name for each of {count} labels, from 0 on", sorted(by_id)[:8])
+    return tuple(map(str, found))
+
+
+def _activation(config: Mapping[str, Any], labels: int) -> str:
+    """Of scores: sigmoid unless config.json says otherwise, as in sentence-transformers'
+    CrossEncoder. Of several classes: by `problem_type`, as in transformers' pipeline."""
+    if labels > 1 and (problem := config.get("problem_type")) is not None:
+        if problem not in _OF_PROBLEM:
+            raise refuse("problem_type", f"one of {', '.join(_OF_PROBLEM)}", problem)
+        return _OF_PROBLEM[problem]
     own = config.get("sentence_transformers")
     named = own.get("activation_fn") if isinstance(own, dict) else None
-    named = named or config.get("sbert_ce_default_activation_function") or "Sigmoid"
-    name = str(named).rpartition(".")[2]
-    if name not in ("Sigmoid", "Identity"):
+    named = named or config.get("sbert_ce_default_activation_function")
+    name = str(named or ("Sigmoid" if labels == 1 else "Softmax")).rpartition(".")[2]
+    if name not in _ACTIVATIONS or (name == "Softmax" and labels == 1):
         raise UnsupportedError(
             f"config.json: the activation {name!r:.60} of scores is not built; Sigmoid and "
-            "Identity are"
+            "Identity are, and Softmax of several classes"
         )
-    return "sigmoid" if name == "Sigmoid" else "none"
+    return _ACTIVATIONS[name]
 
 
 def _modules(checkpoint: Checkpoint) -> list[tuple[str, str]] | None:

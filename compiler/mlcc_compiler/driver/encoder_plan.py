@@ -58,15 +58,16 @@ def step_pools(caches: Caches, tokens: int, sequences: int) -> tuple[int, ...]:
 def encoder_info(model: Encoder, encoder_head: EncoderHead, tokenizer: bytes) -> EncoderInfo:
     """The encoder's record in the manifest. Raises CheckpointError for a scoring model whose
     tokenizer joins no pairs of texts."""
-    joins = encoder_head.labels and not encoder_head.template
+    joins = encoder_head.labels == 1 and not encoder_head.template
     pair, apart = pair_of(tokenizer) if joins else ((), False)
-    task = "score" if encoder_head.labels else "embed"
+    task = {0: "embed", 1: "score"}.get(encoder_head.labels, "classify")
     return EncoderInfo(
         task="vision" if encoder_head.image_rows else task,
         pooling=encoder_head.pooling,
         width=model.width,
         normalize=encoder_head.normalize,
         activation=encoder_head.activation,
+        labels=encoder_head.label_names,
         prompts=dict(encoder_head.prompts),
         default_prompt=encoder_head.default_prompt,
         template=encoder_head.template,

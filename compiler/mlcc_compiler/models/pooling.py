@@ -23,14 +23,16 @@ class DenseShape:
 
 @dataclass(frozen=True)
 class EncoderHead:
-    """`labels` 0 = rows are embeddings; 1 = a score of a pair of texts."""
+    """`labels` 0 = rows are embeddings; 1 = a score of a pair of texts, more = classes."""
 
     pooling: str = "mean"
     dense: tuple[DenseShape, ...] = ()
     normalize: bool = True
     labels: int = 0
     activation: str = "none"
-    """Activation of a score: none or sigmoid."""
+    """Activation of a score or of classes: none, sigmoid or softmax."""
+    label_names: tuple[str, ...] = ()
+    """Names of the classes."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     """Prefix of a text, by purpose."""
     default_prompt: str = ""

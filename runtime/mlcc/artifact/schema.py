@@ -279,7 +279,8 @@ class EncoderInfo:
     no other function. A text is computed in one step; its pages are not needed afterwards."""
 
     task: str
-    """embed; score: one number for a pair of texts; vision: rows of an image."""
+    """embed; score: one number for a pair of texts; classify: a number for each class of a text;
+    vision: rows of an image."""
     pooling: str
     """The token that a row is read from: cls = the first, last = the last, mean = any."""
     width: int
@@ -287,7 +288,9 @@ class EncoderInfo:
     normalize: bool
     """Whether rows are normalized to length 1 on the host."""
     activation: str = "none"
-    """Activation of a score: none or sigmoid."""
+    """Activation of a score or of classes: none, sigmoid or softmax."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes, one for each number of a row."""
     prompts: dict[str, str]
     """Prefixes of a text by use."""
     default_prompt: str = ""

@@ -113,9 +113,18 @@ def _vision(info: VisionInfo) -> str:
 
 
 def _encoder(info: EncoderInfo) -> str:
-    made = "scores of pairs" if info.task == "score" else f"rows of {info.width} numbers"
+    tasks = {"score": "scores of pairs", "classify": f"{info.width} classes: {_classes(info)}"}
+    made = tasks.get(info.task, f"rows of {info.width} numbers")
     prompts = f"; prompts: {', '.join(sorted(info.prompts))}" if info.prompts else ""
     return f"{made}, pooling {info.pooling}{', of length 1' if info.normalize else ''}{prompts}"
+
+
+_SHOWN_CLASSES = 8
+
+
+def _classes(info: EncoderInfo) -> str:
+    named = ", ".join(map(printable, info.labels[:_SHOWN_CLASSES]))
+    return f"{named}, ..." if len(info.labels) > _SHOWN_CLASSES else named
 
 
 def _files(manifest: Manifest) -> Iterator[tuple[str, str]]:

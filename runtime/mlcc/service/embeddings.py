@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlcc.api.openai.embeddings import no_embeddings, no_encoder
+from mlcc.api.openai.embeddings import TASKS, no_encoder, other_task
 from mlcc.artifact.schema import EncoderInfo
 from mlcc.engine.encoder_engine import longest_text, text_too_long
 from mlcc.engine.request import Request
@@ -57,12 +57,13 @@ class Rows:
     tokens: int
 
 
-def encoder_of(served: ServedModel, what: str, scoring: bool = False) -> EncoderInfo:
-    """The model's encoder record; `what` is requested of it. Raises UnsupportedError."""
+def encoder_of(served: ServedModel, what: str) -> EncoderInfo:
+    """The model's encoder record; `what` is requested of it: embeddings, scores, ranking, classes.
+    Raises UnsupportedError."""
     if (encoder := served.text.encoder) is None:
         raise no_encoder(served.text.name, what)
-    if encoder.task == "score" and not scoring:
-        raise no_embeddings(served.text.name)
+    if encoder.task not in TASKS[what] or (what == "classes" and encoder.template):
+        raise other_task(served.text.name, encoder.task, what)
     return encoder
 
 
@@ -76,9 +77,8 @@ class Encoding:
         fields: dict[str, Any],
         what: str,
         field: str = "input",
-        scoring: bool = False,
     ) -> None:
-        self.encoder = encoder_of(served, what, scoring)
+        self.encoder = encoder_of(served, what)
         self._core, self._tenant, self._field = served, request.tenant, field
         self._cut: int | None = fields.get("truncate_prompt_tokens")
         self._priority: int = fields.get("priority", 0)
@@ -131,6 +131,15 @@ class Encoding:
         if self.encoder.activation == "sigmoid":
             values = [_sigmoid(value) for value in values]
         return values, rows.tokens
+
+    async def classify(self, texts: Sequence[Text], activate: bool) -> Rows:
+        """The probabilities of each text's classes, or the model's logits."""
+        rows = await self._rows([await self._ids(text, "") for text in texts])
+        if not activate or self.encoder.activation == "none":
+            return rows
+        of_row = _softmax if self.encoder.activation == "softmax" else _sigmoids
+        made = await asyncio.to_thread(lambda: [of_row(row) for row in rows.values])
+        return Rows(made, rows.tokens)
 
     async def _cosines(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], int]:
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
@@ -292,6 +301,17 @@ def _unit(row: Row) -> list[float]:
     """The row with length 1, as in sentence-transformers and vLLM; zeros stay."""
     length = math.sqrt(math.fsum(x * x for x in row))
     return [x / length for x in row] if length > 0 else list(row)
+
+
+def _softmax(row: Row) -> list[float]:
+    most = max(row)
+    powers = [math.exp(x - most) for x in row]
+    total = math.fsum(powers)
+    return [power / total for power in powers]
+
+
+def _sigmoids(row: Row) -> list[float]:
+    return [_sigmoid(x) for x in row]
 
 
 def _sigmoid(x: float) -> float:

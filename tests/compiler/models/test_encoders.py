@@ -29,6 +29,7 @@ from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.helpers.encoder_checkpoints import (
     CASES,
+    CLASSIFIERS,
     RERANKERS,
     VOCAB,
     expected,
@@ -133,6 +134,46 @@ def test_rerankers_equal_transformers(case: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=BOUND)
 
 
+def classified(case: str, target: str, folder: Path) -> float:
+    """The largest error of a logit, beside transformers' classifier of several labels."""
+    oracle = make_encoder(CLASSIFIERS[case], folder)
+    model = open_model(compiled(folder, target))
+    try:
+        encoder = model.encoder
+        assert encoder is not None and encoder.task == "classify"
+        assert encoder.labels == tuple(oracle.config.id2label.values())
+        assert encoder.width == len(encoder.labels) > 1
+        multi = oracle.config.problem_type == "multi_label_classification"
+        assert encoder.activation == ("sigmoid" if multi else "softmax")
+        texts = texts_of(model.capacity.context)
+        rows = rows_of(model, texts)
+    finally:
+        model.close()
+    with torch.no_grad():
+        wanted = [oracle(torch.tensor([ids])).logits[0].numpy() for ids in texts]
+    assert np.std(wanted) > 0.1
+    return max(float(np.abs(a - b).max()) for a, b in zip(rows, wanted, strict=True))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=pytest.mark.feature("classify", "cpu", "runs")) for c in CLASSIFIERS],
+)
+def test_classifiers_equal_transformers(case: str, tmp_path: Path) -> None:
+    assert classified(case, "cpu", tmp_path) < BOUND
+
+
+@pytest.mark.usefixtures("vulkan")
+@pytest.mark.feature("classify", "vulkan", "runs")
+def test_a_classifier_on_vulkan(tmp_path: Path) -> None:
+    assert classified("roberta-classifier", "vulkan", tmp_path) < BOUND
+
+
+@pytest.mark.feature("classify", "reference", "runs")
+def test_a_classifier_of_the_reference(tmp_path: Path) -> None:
+    assert classified("modernbert-classifier", "reference", tmp_path) < BOUND
+
+
 FLIPPED = {
     "bert": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-2, "type_vocab_size": 1},
     "roberta": {"pad_token_id": 3},
@@ -176,7 +217,11 @@ def test_fields_that_change_the_arithmetic(
         ({"modules.json": [{"type": "a.Transformer", "path": "../x"}]}, "names the folder"),
         ({"config.json": {"position_embedding_type": "relative_key"}}, "relative_key"),
         ({"config.json": {"architectures": ["BertForSequenceClassification"],
-                          "num_labels": 3}}, "3 labels"),
+                          "num_labels": -1}}, "'num_labels' must be"),
+        ({"config.json": {"architectures": ["BertForSequenceClassification"],
+                          "id2label": {"0": "a", "2": "b"}}}, "a name for each of 2 labels"),
+        ({"config.json": {"architectures": ["BertForSequenceClassification"],
+                          "problem_type": "ranking"}}, "'problem_type' must be"),
     ],
 )  # fmt: skip
 def test_what_is_not_built_is_named(change: dict[str, Any], text: str, tmp_path: Path) -> None:

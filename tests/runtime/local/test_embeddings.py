@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from mlcc.service.embeddings import _floats
 from mlcc_compiler.checkpoint.sentence_transformers import QWEN3_RERANKER
 from tests.compiler.models.helpers.encoder_checkpoints import (
     CASES,
+    CLASSIFIERS,
     DECODER,
     RERANKERS,
     Case,
@@ -208,6 +211,65 @@ def test_other_protocols(engine: Engine) -> None:
     ):
         with pytest.raises(InvalidRequestError, match=text):
             post(engine, path, **fields)
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory: Any) -> Iterator[dict[str, tuple[Engine, Any]]]:
+    """Engines and oracles: of one label of three, and of several of seven."""
+    made = {}
+    with ExitStack() as stack:
+        for kind, case in (("one", "bert-classifier"), ("several", "roberta-classifier")):
+            folder = tmp_path_factory.mktemp(kind) / "sorter"
+            folder.mkdir()
+            oracle = make_encoder(CLASSIFIERS[case], folder)
+            made[kind] = stack.enter_context(Engine(compiled(folder, "cpu"))), oracle
+        yield made
+
+
+@pytest.mark.feature("classify", "cpu", "runs")
+@pytest.mark.parametrize("kind", ["one", "several"])
+def test_classes_are_transformers(classifiers: dict[str, tuple[Engine, Any]], kind: str) -> None:
+    engine, oracle = classifiers[kind]
+    response = post(engine, "/classify", input=TEXTS)
+    raw = post(engine, "/classify", input=TEXTS, use_activation=False)["data"]
+    activation = torch.sigmoid if kind == "several" else partial(torch.softmax, dim=-1)
+    assert response["usage"]["prompt_tokens"] == sum(len(tokens(engine, text)) for text in TEXTS)
+    for text, found, logits in zip(TEXTS, response["data"], raw, strict=True):
+        with torch.no_grad():
+            wanted = oracle(torch.tensor([tokens(engine, text)])).logits[0]
+        np.testing.assert_allclose(logits["probs"], wanted, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(found["probs"], activation(wanted), rtol=0, atol=1e-4)
+        assert found["label"] == oracle.config.id2label[int(wanted.argmax())]
+        assert found["num_classes"] == len(wanted) == (7 if kind == "several" else 3)
+    one = post(engine, "/classify", input=TEXTS[1])["data"]
+    assert [each["label"] for each in one] == [response["data"][1]["label"]]
+    ids = post(engine, "/classify", input=[tokens(engine, text) for text in TEXTS])["data"]
+    assert [each["probs"] for each in ids] == [each["probs"] for each in response["data"]]
+
+
+def test_what_has_no_classes_says_so(
+    classifiers: dict[str, tuple[Engine, Any]], engine: Engine, reranker: tuple[Engine, Any]
+) -> None:
+    """A reranker is a classifier of one label; the score of a single text is its probability."""
+    classifier, scorer = classifiers["one"][0], reranker[0]
+    with pytest.raises(UnsupportedError, match="makes embeddings and makes no classes"):
+        post(engine, "/classify", input="a")
+    for path, body in (
+        ("/v1/embeddings", {"input": "a"}),
+        ("/v1/score", {"text_1": "a", "text_2": "b"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ):
+        with pytest.raises(UnsupportedError, match="puts texts into classes and makes no"):
+            post(classifier, path, **body)
+    with pytest.raises(InvalidRequestError, match="maximum context length"):
+        post(classifier, "/classify", input="a " * 200)
+    cut = post(classifier, "/classify", input="a " * 200, truncate_prompt_tokens=-1)
+    assert cut["usage"]["prompt_tokens"] == 128
+    (found,) = post(scorer, "/classify", input="a cat")["data"]
+    with torch.no_grad():
+        logit = reranker[1](torch.tensor([tokens(scorer, "a cat")])).logits[0]
+    np.testing.assert_allclose(found["probs"], torch.sigmoid(logit), rtol=0, atol=1e-4)
+    assert (found["label"], found["num_classes"]) == ("LABEL_0", 1)
 
 
 @pytest.mark.feature("rerank", "cpu", "runs")

@@ -24,6 +24,7 @@ POST /v1/messages /v1/messages/count_tokens /v1/load_lora_adapter /v1/unload_lor
 POST /api/chat /api/generate /api/embed /api/embeddings /api/show /api/pull /api/push /api/copy
 POST /api/create /completion /completions /embedding /infill /tokenize /detokenize /apply-template
 POST /models/load /models/unload / /generate /generate_stream
+POST /classify
 GET /info
 """
 """What clients know: each is a promise."""

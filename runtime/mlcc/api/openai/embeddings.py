@@ -115,15 +115,36 @@ RERANK = Object(
         *_SHARED,
     ),
 )
-OF_TASK = {"embeddings": "embed", "scores": "score", "ranking": "score"}
+CLASSIFY = Object(
+    "ClassifyRequest",
+    (
+        honoured("input", INPUT, "One text or several; each gets a class.", required=True),
+        honoured("use_activation", Flag(), "false: logits, not probabilities; true by default."),
+        honoured("activation", Flag(), "vLLM's older name of `use_activation`."),
+        *_SHARED,
+    ),
+)
+MAKERS = {
+    "embeddings": "an embedding model",
+    "scores": "a reranker",
+    "ranking": "a reranker",
+    "classes": "a classifier",
+}
+"""What makes it."""
+TASKS = {
+    "embeddings": ("embed",),
+    "scores": ("embed", "score"),
+    "ranking": ("embed", "score"),
+    "classes": ("classify", "score"),
+}
+"""Tasks of the encoders that make it."""
 
 
 def no_encoder(model: str, what: str) -> UnsupportedError:
     """The error if a model that generates text is asked for `what`."""
-    kind = "a reranker" if OF_TASK.get(what) == "score" else "an embedding model"
     return UnsupportedError(
-        f"'{model}' makes no {what}: it writes, and is no encoder model; compile {kind} with "
-        "`mlcc compile` and serve that (docs/embeddings.md lists them)",
+        f"'{model}' makes no {what}: it writes, and is no encoder model; compile {MAKERS[what]} "
+        "with `mlcc compile` and serve that (docs/embeddings.md lists them)",
         param="model",
         code="no_encoder",
     )
@@ -136,6 +157,24 @@ def no_embeddings(model: str) -> UnsupportedError:
         "/v1/score, or serve an embedding model",
         param="model",
         code="no_embeddings",
+    )
+
+
+def other_task(model: str, task: str, what: str) -> UnsupportedError:
+    """The error if an encoder is asked for `what`, which its task does not make."""
+    if task == "score" and what == "embeddings":
+        return no_embeddings(model)
+    does = {
+        "embed": "makes embeddings",
+        "classify": "puts texts into classes",
+        "score": "scores pairs of texts by a template",
+    }
+    place = {"embed": "/v1/embeddings", "classify": "/classify", "score": "/v1/rerank"}
+    return UnsupportedError(
+        f"'{model}' {does.get(task, 'reads images')} and makes no {what}; ask it at "
+        f"{place.get(task, '/v1/chat/completions')}, or serve {MAKERS[what]}",
+        param="model",
+        code=f"no_{what}",
     )
 
 
@@ -200,6 +239,34 @@ def ranking(
             }
             for i in order
         ],
+    }
+
+
+def classes(
+    name: str,
+    created: int,
+    model: str,
+    labels: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    tokens: int,
+) -> dict[str, Any]:
+    """vLLM's response of /classify: the likeliest class, the first of equal ones, and all
+    probabilities in the order of the classes."""
+    return {
+        "id": name,
+        "object": "list",
+        "created": created,
+        "model": model,
+        "data": [
+            {
+                "index": i,
+                "label": labels[max(range(len(row)), key=row.__getitem__)],
+                "probs": list(row),
+                "num_classes": len(row),
+            }
+            for i, row in enumerate(rows)
+        ],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
 
 

@@ -348,6 +348,28 @@ class ScoreList(TypedDict):
     usage: EncoderUsage
 
 
+class Classified(TypedDict):
+    """The class of one text."""
+
+    index: int
+    label: str
+    """The likeliest class."""
+    probs: list[float]
+    """The probability of each class, in the model's order."""
+    num_classes: int
+
+
+class ClassList(TypedDict):
+    """The answer of /classify."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[Classified]
+    usage: EncoderUsage
+
+
 class RankedText(TypedDict):
     """A document, as it was sent."""
 

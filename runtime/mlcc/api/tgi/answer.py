@@ -84,7 +84,8 @@ class Pieces:
         if not token["special"]:
             self._text.append(token["text"])
         self._index += 1
-        event = {"index": self._index, "token": token, "generated_text": None, "details": None}
+        event: Payload = {"index": self._index, "token": token}
+        event |= {"generated_text": None, "details": None}
         if self._top:
             event["top_tokens"] = [token_of(one, one.text) for one in top]
         self._held = event
@@ -97,7 +98,7 @@ def whole(
     pieces = Pieces(prompt, top)
     events = [event for delta in deltas for event in pieces.take(delta)]
     events += pieces.end(finished, False, seed)
-    details = {
+    details: Payload = {
         "finish_reason": finish_reason(finished),
         "generated_tokens": finished.completion_tokens,
         "seed": seed,

@@ -171,10 +171,14 @@ def _of_embeddings(manifest: ManifestRecord) -> Iterator[str]:
 def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:
     if (info := manifest.encoder) is None:
         return
-    known = info.task in ("embed", "score", "vision") and info.pooling in ("cls", "mean", "last")
-    known = known and info.activation in ("none", "sigmoid") and info.segments in (1, 2)
+    tasks, activations = ("embed", "score", "classify", "vision"), ("none", "sigmoid", "softmax")
+    known = info.task in tasks and info.pooling in ("cls", "mean", "last")
+    known = known and info.activation in activations and info.segments in (1, 2)
+    named = info.width if info.task == "classify" else 0
     if not known or not 1 <= info.width <= 1 << 20 or (info.task == "score" and info.width != 1):
         yield "has an encoder that makes no sense"
+    if len(info.labels) != named and not (info.task == "score" and len(info.labels) == 1):
+        yield "has other classes than numbers of a row"
     if info.default_prompt and info.default_prompt not in info.prompts:
         yield "has no prompt of the name of its default"
     limits = manifest.limits

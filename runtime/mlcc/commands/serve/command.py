@@ -316,11 +316,12 @@ def _curl(url: str, has_keys: bool, model: str = "", task: str = "") -> str:
     place, question = _EXAMPLES[task]
     body = json.dumps({"model": model, **question} if model else question)
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if has_keys else ""
-    return f"curl {url}/v1/{place} -H 'Content-Type: application/json'{key} -d '{body}'"
+    return f"curl {url}/{place} -H 'Content-Type: application/json'{key} -d '{body}'"
 
 
 _EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "": ("chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}),
-    "embed": ("embeddings", {"input": ["Hello!"]}),
-    "score": ("rerank", {"query": "What?", "documents": ["This.", "That."]}),
+    "": ("v1/chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}),
+    "embed": ("v1/embeddings", {"input": ["Hello!"]}),
+    "score": ("v1/rerank", {"query": "What?", "documents": ["This.", "That."]}),
+    "classify": ("classify", {"input": ["Hello!"]}),
 }

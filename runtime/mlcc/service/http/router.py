@@ -107,6 +107,7 @@ MODULES: dict[str, tuple[Route, ...]] = {
     ),
     "mlcc.service.protocols.encoders": (
         at.EMBEDDINGS, at.SCORE_V1, at.SCORE_PLAIN, at.RERANK_V1, at.RERANK_V2, at.RERANK_PLAIN,
+        at.CLASSES,
     ),
     "mlcc.service.protocols.files": (
         at.FILE_CREATE, at.FILES, at.FILE, at.FILE_CONTENT, at.FILE_DELETE,

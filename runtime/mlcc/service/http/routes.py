@@ -12,7 +12,7 @@ from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.llamacpp import fields as llamacpp
 from mlcc.api.ollama import fields as ollama
 from mlcc.api.openai.batches import BATCH as BATCH_BODY
-from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE
+from mlcc.api.openai.embeddings import CLASSIFY, EMBEDDING, RERANK, SCORE
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.schema.admin_fields import LOAD_LORA as LOAD_LORA_BODY
 from mlcc.api.schema.admin_fields import NAMED_MODEL
@@ -159,6 +159,7 @@ RERANK_V1 = Route(
 )
 RERANK_V2 = replace(RERANK_V1, path="/v2/rerank")
 RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
+CLASSES = Route("POST", "/classify", "Classify texts, as vLLM does.", "ClassList", CLASSIFY)
 FILE_CREATE = Route(
     "POST", "/v1/files", "Upload the lines of a batch.", "StoredFile", form=("file", "purpose")
 )
@@ -350,6 +351,7 @@ ROUTES = (
     RERANK_V1,
     RERANK_V2,
     RERANK_PLAIN,
+    CLASSES,
     FILE_CREATE,
     FILES,
     FILE_CONTENT,

@@ -33,6 +33,11 @@ def opened(folder: Path, config: dict[str, Any], files: dict[str, Any]) -> Any:
     [
         ({"architectures": 5}, "'architectures' must be a list"),
         ({"architectures": CLASSIFIER, "id2label": 5}, "'id2label' must be an object"),
+        (
+            {"architectures": CLASSIFIER, "id2label": {"0": "a", "1": 5}},
+            "'id2label' must be a name",
+        ),
+        ({"architectures": CLASSIFIER, "num_labels": 1 << 20}, "'num_labels' must be a number"),
     ],
 )
 def test_config(config: dict[str, Any], gist: str, tmp_path: Path) -> None:

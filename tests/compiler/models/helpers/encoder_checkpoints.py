@@ -74,12 +74,26 @@ RERANKERS = {
                                 "ModernBertForSequenceClassification", "mean"),
 }  # fmt: skip
 
+NAMES = {"id2label": {0: "calm", 1: "glad", 2: "sad"}, "label2id": {"calm": 0, "glad": 1, "sad": 2}}
+CLASSIFIERS = {
+    "bert-classifier": Case(
+        "BertConfig", {**SIZES, **NAMES}, "BertForSequenceClassification", "cls"),
+    "roberta-classifier": Case(
+        "XLMRobertaConfig",
+        {**SIZES, "pad_token_id": 1, "type_vocab_size": 1, "num_labels": 7,
+         "problem_type": "multi_label_classification"},
+        "XLMRobertaForSequenceClassification", "cls"),
+    "modernbert-classifier": Case(
+        "ModernBertConfig", {**MODERN, **NAMES, "classifier_pooling": "mean"},
+        "ModernBertForSequenceClassification", "mean"),
+}  # fmt: skip
+
 
 def make_encoder(case: Case, folder: Path, seed: int = 0) -> Any:
     """Write the folder; the model in float64, ready to be asked."""
     fields = dict(case.fields)
     if case.model.endswith("SequenceClassification"):
-        fields["num_labels"] = 1
+        fields.update({} if "id2label" in fields else {"num_labels": fields.get("num_labels", 1)})
     config = getattr(transformers, case.config)(**fields)
     torch.manual_seed(seed)
     model = getattr(transformers, case.model)(config).eval()

@@ -1963,6 +1963,59 @@ public struct ScoreRequest: Codable, Equatable, Sendable {
     }
 }
 
+/// The body of POST /classify.
+public struct ClassifyRequest: Codable, Equatable, Sendable {
+    /// One text or several; each gets a class.
+    public var input: Input
+    /// false: logits, not probabilities; true by default.
+    public var useActivation: Bool?
+    /// vLLM's older name of `use_activation`.
+    public var activation: Bool?
+    /// The model's name.
+    public var model: String?
+    /// Cut longer texts to this many tokens, -1 = the most that the model takes. Otherwise a
+    /// longer text is an error.
+    public var truncatePromptTokens: Int?
+    /// Time limit of the whole request in seconds.
+    public var timeout: Double?
+    /// Lower is served first. From -100 to 100.
+    public var priority: Int?
+    /// Accepted; never affects an answer.
+    public var user: JSONValue?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        input: Input,
+        useActivation: Bool? = nil,
+        activation: Bool? = nil,
+        model: String? = nil,
+        truncatePromptTokens: Int? = nil,
+        timeout: Double? = nil,
+        priority: Int? = nil,
+        user: JSONValue? = nil
+    ) {
+        self.input = input
+        self.useActivation = useActivation
+        self.activation = activation
+        self.model = model
+        self.truncatePromptTokens = truncatePromptTokens
+        self.timeout = timeout
+        self.priority = priority
+        self.user = user
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case input
+        case useActivation = "use_activation"
+        case activation
+        case model
+        case truncatePromptTokens = "truncate_prompt_tokens"
+        case timeout
+        case priority
+        case user
+    }
+}
+
 /// A document that is ranked.
 public struct RerankDocument: Codable, Equatable, Sendable {
     /// The document's text.
@@ -3335,6 +3388,75 @@ public struct ScoreList: Codable, Equatable, Sendable {
         created: Int,
         model: String,
         data: [Score],
+        usage: EncoderUsage
+    ) {
+        self.id = id
+        self.created = created
+        self.model = model
+        self.data = data
+        self.usage = usage
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case id
+        case created
+        case model
+        case data
+        case usage
+    }
+}
+
+/// The class of one text.
+public struct Classified: Codable, Equatable, Sendable {
+    /// `index`.
+    public var index: Int
+    /// The likeliest class.
+    public var label: String
+    /// The probability of each class, in the model's order.
+    public var probs: [Double]
+    /// `num_classes`.
+    public var numClasses: Int
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        index: Int,
+        label: String,
+        probs: [Double],
+        numClasses: Int
+    ) {
+        self.index = index
+        self.label = label
+        self.probs = probs
+        self.numClasses = numClasses
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case index
+        case label
+        case probs
+        case numClasses = "num_classes"
+    }
+}
+
+/// The answer of /classify.
+public struct ClassList: Codable, Equatable, Sendable {
+    /// `id`.
+    public var id: String
+    /// `created`.
+    public var created: Int
+    /// `model`.
+    public var model: String
+    /// `data`.
+    public var data: [Classified]
+    /// `usage`.
+    public var usage: EncoderUsage
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        id: String,
+        created: Int,
+        model: String,
+        data: [Classified],
         usage: EncoderUsage
     ) {
         self.id = id

@@ -1841,6 +1841,28 @@ public data class ScoreList(
     val usage: EncoderUsage,
 )
 
+/** The class of one text. */
+@Serializable
+public data class Classified(
+    val index: Long,
+    /** The likeliest class. */
+    val label: String,
+    /** The probability of each class, in the model's order. */
+    val probs: List<Double>,
+    @SerialName("num_classes")
+    val numClasses: Long,
+)
+
+/** The answer of /classify. */
+@Serializable
+public data class ClassList(
+    val id: String,
+    val created: Long,
+    val model: String,
+    val data: List<Classified>,
+    val usage: EncoderUsage,
+)
+
 /** A document, as it was sent. */
 @Serializable
 public data class RankedText(
