@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from mlcc import Engine
 from mlcc.local.caller import Caller, _request
 from mlcc.model.model import Model
+from mlcc.service.http.types import Whole
 
 
 class Response(NamedTuple):
@@ -38,8 +39,8 @@ class Calls:
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Response:
         response = await self._caller._service.answer(_request("POST", path, body))
-        if isinstance(response.body, str):
-            return Response(response.status, response.headers, json.loads(response.body))
+        if isinstance(response.body, Whole):
+            return Response(response.status, response.headers, json.loads(str(response.body)))
         lines = [line async for line in response.body]
         texts = [line.partition("data: ")[2] or line for line in lines]
         events = [json.loads(text) for text in texts if text.strip() not in ("[DONE]", "")]

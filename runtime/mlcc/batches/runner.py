@@ -17,7 +17,7 @@ from mlcc.batches.journal import Journal, PendingLine
 from mlcc.batches.lines import read_line
 from mlcc.errors import MlccError
 from mlcc.service.http.json_body import Inline, Offload
-from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, error_response
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, Whole, error_response
 from mlcc.util.private_database import DatabaseThread
 
 Answer = Callable[[ApiRequest], Awaitable[ApiResponse]]
@@ -100,10 +100,15 @@ class BatchRunner:
             response = await self._answered(batch.tenant, read)
         except MlccError as error:
             response = error_response(error)
-        assert isinstance(response.body, str)  # no line streams
+        assert isinstance(response.body, Whole)  # no line streams
         request_id = f"req_{os.urandom(12).hex()}"
         await self._thread.run(
-            self._journal.record, batch.id, line.number, response.status, request_id, response.body
+            self._journal.record,
+            batch.id,
+            line.number,
+            response.status,
+            request_id,
+            str(response.body),
         )
         self._report()
 

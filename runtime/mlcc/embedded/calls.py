@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mlcc.api.errors import CancelledError, internal_error
 from mlcc.errors import MlccError
-from mlcc.service.http.types import ApiRequest, ApiResponse
+from mlcc.service.http.types import ApiRequest, ApiResponse, Whole
 from mlcc.service.service import Service
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Calls:
             await _write(response, reply)
         finally:
             response.close()
-        return None if isinstance(response.body, str) else response.failure()
+        return None if isinstance(response.body, Whole) else response.failure()
 
 
 def _end(done: asyncio.Task[MlccError | None], reply: Reply) -> None:
@@ -101,8 +101,8 @@ def _end(done: asyncio.Task[MlccError | None], reply: Reply) -> None:
 
 async def _write(response: ApiResponse, reply: Reply) -> None:
     reply.start(response.status, json.dumps(dict(response.headers)))
-    if isinstance(response.body, str):
-        reply.write(response.body)
+    if isinstance(response.body, Whole):
+        reply.write(str(response.body))
         return
     async for line in response.body:
         reply.write(line)

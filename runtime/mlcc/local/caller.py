@@ -19,7 +19,7 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, Whole
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
@@ -63,8 +63,8 @@ class Caller:
         """A whole answer. Raises the same MlccError as a server would return."""
         response = await self._service.answer(_request(method, path, fields))
         _check(response)
-        assert isinstance(response.body, str)
-        return View(json.loads(response.body))
+        assert isinstance(response.body, Whole)
+        return View(json.loads(str(response.body)))
 
     async def load_adapter(self, name: str, folder: str | Path, in_place: bool) -> None:
         """Load a PEFT folder. Raises MlccError for a bad folder or name."""
@@ -113,7 +113,7 @@ class Chunks:
     """The pieces of one answer. Used in the service's loop, except `close`."""
 
     def __init__(self, response: ApiResponse, loop: asyncio.AbstractEventLoop) -> None:
-        assert not isinstance(response.body, str)
+        assert not isinstance(response.body, Whole)
         self._lines: AsyncIterator[str] = response.body
         self._response, self._loop = response, loop
 

@@ -34,9 +34,12 @@ from mlcc.service.adapters import AdapterEntry
 from mlcc.service.http.types import (
     FILE_TYPE,
     LINES_TYPE,
+    PIECE,
     ApiRequest,
     ApiResponse,
     FormPart,
+    LongText,
+    Whole,
     check_size,
 )
 from mlcc.service.served_model import ServiceBounds
@@ -47,9 +50,6 @@ PROBE = "mlcc.probe"
 client still reads."""
 WRITER = "mlcc.writer"
 """Key in a scope's `state`: the `BodyWriter` of the response."""
-PIECE_BYTES = 256 << 10
-"""A longer answer is written in pieces of this size, between which other requests get their turn:
-one of 50 MB would take the event loop 0.2 s."""
 _EVENTS = "text/event-stream"
 _NO_LINE = b" "
 """A space before a line of JSON: what a comment is in server-sent events."""
@@ -377,7 +377,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 def _probe(response: ApiResponse) -> bytes | None:
     """Bytes without meaning in a stream; None = the body has no place for them."""
-    if isinstance(response.body, str) or response.headers["content-type"] == FILE_TYPE:
+    if isinstance(response.body, Whole) or response.headers["content-type"] == FILE_TYPE:
         return None
     return _NO_LINE if response.headers["content-type"] == LINES_TYPE else COMMENT
 
@@ -390,26 +390,30 @@ async def _send(
     response: ApiResponse, send: Send, ping_s: float, writer: BodyWriter | None
 ) -> None:
     headers = dict(response.headers)
-    whole = await _encoded(response.body) if isinstance(response.body, str) else b""
-    if isinstance(response.body, str):
-        headers["content-length"] = str(len(whole))
+    pieces: list[bytes] = [b""]
+    if isinstance(response.body, Whole):
+        pieces = await _encoded(response.body)
+        headers["content-length"] = str(sum(map(len, pieces)))
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": response.status, "headers": raw})
-    if not isinstance(response.body, str):
+    if not isinstance(response.body, Whole):
         async with Keepalive(send, ping_s if _is_events(response) else math.inf) as keepalive:
             if writer is not None:
                 response.attach(_Lines(writer, keepalive))
             async for line in response.body:
                 await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
                 keepalive.sent()
-    for at in range(0, len(whole) - PIECE_BYTES, PIECE_BYTES):
-        piece = whole[at : at + PIECE_BYTES]
+    for piece in pieces[:-1]:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
         await asyncio.sleep(0)  # with room in the socket's buffer `send` does not give way
-    rest = max(len(whole) - 1, 0) // PIECE_BYTES * PIECE_BYTES
-    await send({"type": "http.response.body", "body": whole[rest:]})
+    await send({"type": "http.response.body", "body": pieces[-1]})
 
 
-async def _encoded(body: str) -> bytes:
-    """The body's bytes; of a long one, made in a thread."""
-    return body.encode() if len(body) <= PIECE_BYTES else await asyncio.to_thread(body.encode)
+async def _encoded(body: str | LongText) -> list[bytes]:
+    """The body's bytes in pieces; of a long one, made in a thread."""
+    if isinstance(body, str):
+        if len(body) <= PIECE:
+            return [body.encode()]
+        body = LongText([body[at : at + PIECE] for at in range(0, len(body), PIECE)])
+    pieces = body.pieces
+    return await asyncio.to_thread(lambda: [piece.encode() for piece in pieces])

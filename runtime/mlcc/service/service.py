@@ -15,7 +15,14 @@ from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.service.batches import Batches, no_batches
 from mlcc.service.http.router import Router, batch_handler, handler, service_handler
 from mlcc.service.http.routes import ROUTES, Route
-from mlcc.service.http.types import ApiRequest, ApiResponse, ParsedBody, error_response, read_json
+from mlcc.service.http.types import (
+    ApiRequest,
+    ApiResponse,
+    ParsedBody,
+    Whole,
+    error_response,
+    read_json,
+)
 from mlcc.service.served_model import Lease, Models, ServiceBounds
 
 
@@ -95,7 +102,7 @@ def _model_of(body: Any) -> str | None:
 
 def _leased(response: ApiResponse, lease: Lease) -> ApiResponse:
     """Keep the model loaded until a stream ends."""
-    if isinstance(response.body, str):
+    if isinstance(response.body, Whole):
         lease.release()
         return response
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlcc.service.http import json_pieces
-from mlcc.service.http.json_pieces import FLAT, NESTED, parse_lists, to_json_by_pieces
-from mlcc.service.http.types import to_json
+from mlcc.service.http.json_pieces import FLAT, NESTED, json_text, parse_lists, to_json_by_pieces
+from mlcc.service.http.types import PIECE, to_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, width=16),
@@ -26,6 +27,27 @@ def test_it_writes_what_one_call_writes(value: Any, size: int) -> None:
         patch.setattr(json_pieces, "FLAT", size)
         patch.setattr(json_pieces, "NESTED", size)
         assert to_json_by_pieces(value) == to_json(value)
+
+
+@given(st.lists(VALUES))
+def test_an_iterator_is_written_as_its_list(value: list[Any]) -> None:
+    assert to_json_by_pieces({"rows": iter(value)}) == to_json({"rows": value})
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 3))
+def test_an_array_is_written_as_its_list(value: list[int], size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_pieces, "FLAT", size)
+        assert to_json_by_pieces({"ids": array("q", value)}) == to_json({"ids": value})
+
+
+def test_pieces_of_a_long_text_are_neither_long_nor_many() -> None:
+    """Each is sent by itself."""
+    row = {"id": 7, "piece": "abc"}
+    text = json_text({"tokens": (row for _ in range(50_000)), "ids": [[7]] * 50_000})
+    sizes = [len(piece) for piece in text.pieces]
+    assert min(sizes[:-1]) >= PIECE and max(sizes) < PIECE + NESTED * len(to_json(row)) + 2
+    assert json.loads(str(text)) == {"tokens": [row] * 50_000, "ids": [[7]] * 50_000}
 
 
 @given(st.dictionaries(st.text(), st.lists(VALUES), max_size=3))

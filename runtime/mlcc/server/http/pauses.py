@@ -39,8 +39,9 @@ class FullCollections:
     being made: 70 ms beside 128 answers with log-probabilities, 430 beside larger ones. One that is
     due waits until there are few objects, that is until the large requests have ended; the longer
     it waits, the more it takes. There is no hurry: a request leaves no garbage that only a
-    collection finds (tests/runtime/server/http/test_garbage.py). What is there afterwards, such as
-    a model that was loaded since the start, is not visited again.
+    collection finds (tests/runtime/server/http/test_garbage.py). A model that is loaded later adds few
+    objects (its tokenizer is C++), so nothing is frozen after the start: a cycle that forms among
+    frozen objects would stay for good.
 
     The number of objects is read from the allocator: `gc.get_objects` would hand out tuples that
     other threads are still filling, and `tuple(...)` fails there with a SystemError
@@ -65,7 +66,6 @@ class FullCollections:
             self._last = now
         elif blocks - self._fewest <= FEW_BLOCKS * max(1.0, (now - self._last) / PATIENCE_S):
             gc.collect()
-            gc.freeze()  # the next one visits what is made from now on, and no model loaded before
             self._last, self._fewest = now, sys.getallocatedblocks()
             self._loop.run_in_executor(None, give_back_freed_memory)
         self._loop.call_later(CHECK_S, self._look)

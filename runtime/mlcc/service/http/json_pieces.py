@@ -8,11 +8,13 @@ only.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from json import JSONDecoder
 from typing import Any
 
-from mlcc.service.http.types import JSON_TYPE, ApiResponse, to_json
+from mlcc.service.http.types import JSON_TYPE, PIECE, ApiResponse, LongText, to_json
 
 MANY_CHARACTERS = 64 << 10
 """A text of this length or less is parsed in one call, in the caller's thread."""
@@ -23,9 +25,24 @@ MANY_INNER = 64
 _next = JSONDecoder().raw_decode
 
 
+def json_text(value: Any) -> LongText:
+    """The text that `to_json` makes. Keys must be strings. A list may be an array of numbers, or an
+    iterator of its items: a million objects take 60 ms to be freed, unless each goes at once."""
+    pieces: list[str] = []
+    some: list[str] = []
+    size = 0
+    for part in _pieces(value):
+        some.append(part)
+        size += len(part)
+        if size >= PIECE:
+            pieces.append("".join(some))
+            some, size = [], 0
+    return LongText([*pieces, "".join(some)])
+
+
 def to_json_by_pieces(value: Any) -> str:
-    """The text that `to_json` makes. Keys must be strings."""
-    return "".join(_pieces(value))  # joined once: a copy of 50 MB takes 30 ms
+    """`json_text` joined: a copy of 50 MB takes 30 ms."""
+    return str(json_text(value))
 
 
 def _pieces(value: Any) -> Iterator[str]:
@@ -34,6 +51,10 @@ def _pieces(value: Any) -> Iterator[str]:
             yield f"{',' if number else '{'}{to_json(name)}:"
             yield from _pieces(item)
         yield "}" if value else "{}"
+    elif isinstance(value, array):
+        yield from _of_items(iter(value), FLAT)
+    elif isinstance(value, Iterator):
+        yield from _of_items(value, NESTED)
     elif type(value) is not list or not value:
         yield to_json(value)
     elif all(map(_is_flat, value)):
@@ -48,9 +69,17 @@ def _pieces(value: Any) -> Iterator[str]:
         yield "]"
 
 
+def _of_items(items: Iterator[Any], size: int) -> Iterator[str]:
+    separator = "["
+    while some := [*islice(items, size)]:
+        yield separator + to_json(some)[1:-1]
+        separator = ","
+    yield "]" if separator == "," else "[]"
+
+
 async def response_by_pieces(make: Callable[[], Any], headers: Mapping[str, str]) -> ApiResponse:
     """The response with the value that `make` returns, made and written in a thread."""
-    text = await asyncio.to_thread(lambda: to_json_by_pieces(make()))
+    text = await asyncio.to_thread(lambda: json_text(make()))
     return ApiResponse(200, {"content-type": JSON_TYPE, **headers}, text)
 
 

@@ -15,7 +15,7 @@ from mlcc.api.schema.chat_fields import CHAT, PROMPT_END
 from mlcc.engine.text.tokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
 from mlcc.service.generate import MOST_COUNTED, ChatPlan
-from mlcc.service.http.json_pieces import to_json_by_pieces
+from mlcc.service.http.json_pieces import json_text
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import APPLY_TEMPLATE
 from mlcc.service.http.routes import DETOKENIZE as DETOKENIZE_AT
@@ -93,19 +93,17 @@ async def _written(
     request: ApiRequest, make: Callable[[], Any], headers: Mapping[str, str]
 ) -> ApiResponse:
     """The response with a value, which is made and written where the body was checked."""
-    text = await request.offload.check(lambda: to_json_by_pieces(make()))
+    text = await request.offload.check(lambda: json_text(make()))
     return ApiResponse(200, {"content-type": JSON_TYPE, **headers}, text)
 
 
-def _tokens(ids: Sequence[int], pieces: Sequence[str], context: int | None) -> dict[str, Any]:
+def _tokens(ids: array[int], pieces: Sequence[str], context: int | None) -> dict[str, Any]:
     """The answer of /tokenize: vLLM's with a context, llama.cpp's without."""
-    tokens: list[Any] = [*ids]
     if context is None:
-        if pieces:
-            tokens = [{"id": i, "piece": piece} for i, piece in zip(ids, pieces, strict=True)]
-        return {"tokens": tokens}
+        rows = ({"id": i, "piece": piece} for i, piece in zip(ids, pieces, strict=True))
+        return {"tokens": rows if pieces else ids}
     strings = {"token_strs": pieces} if pieces else {}
-    return {"count": len(ids), "max_model_len": context, "tokens": tokens, **strings}
+    return {"count": len(ids), "max_model_len": context, "tokens": ids, **strings}
 
 
 def _check_ids(tokens: Sequence[int], vocabulary: int) -> None:
@@ -121,7 +119,10 @@ def _check_ids(tokens: Sequence[int], vocabulary: int) -> None:
 
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """The text of each token by itself."""
-    texts = {token: tokenizer.decode([token]) for token in set(ids)}
+    texts: dict[int, str] = {}
+    for token in ids:  # not `set(ids)`: one call for a million keeps the event loop waiting
+        if token not in texts:
+            texts[token] = tokenizer.decode([token])
     return [texts[token] for token in ids]
 
 

@@ -8,35 +8,50 @@ from typing import Any
 
 import pytest
 
-from mlcc.server.asgi import PIECE_BYTES, _send
-from mlcc.service.http.types import TEXT_TYPE, ApiResponse
+from mlcc.server.asgi import _send
+from mlcc.service.http.types import PIECE, TEXT_TYPE, ApiResponse, LongText
 
-TEXT = "".join(map(str, range(PIECE_BYTES)))
+TEXT = "".join(map(str, range(PIECE)))
 
 
 class Text(str):
-    """Notes the threads that encode it."""
+    """Notes the threads that encode it, or a slice of it."""
 
     threads: list[threading.Thread]
+
+    def __getitem__(self, at: Any) -> Text:
+        return noting(super().__getitem__(at), self.threads)
 
     def encode(self, *arguments: Any, **words: Any) -> bytes:
         self.threads.append(threading.current_thread())
         return super().encode(*arguments, **words)
 
 
+def noting(text: str, threads: list[threading.Thread]) -> Text:
+    made = Text(text)
+    made.threads = threads
+    return made
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
 @pytest.mark.parametrize(
     ("size", "sizes"),
     [
         (0, [0]),
         (1, [1]),
-        (PIECE_BYTES, [PIECE_BYTES]),
-        (PIECE_BYTES + 1, [PIECE_BYTES, 1]),
-        (3 * PIECE_BYTES, [PIECE_BYTES] * 3),
+        (PIECE, [PIECE]),
+        (PIECE + 1, [PIECE, 1]),
+        (3 * PIECE, [PIECE] * 3),
     ],
 )
-def test_no_piece_is_long_and_others_run_between_two(size: int, sizes: list[int]) -> None:
-    text = Text(TEXT[:size])
-    text.threads = []
+def test_no_piece_is_long_and_others_run_between_two(
+    size: int, sizes: list[int], in_pieces: bool
+) -> None:
+    threads: list[threading.Thread] = []
+    text = noting(TEXT[:size], threads)
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    pieces = [text[end - length : end] for end, length in zip(ends, sizes, strict=True)]
+    body = LongText(pieces) if in_pieces else text
     sent: list[dict[str, Any]] = []
     turns: list[int] = []
 
@@ -50,17 +65,16 @@ def test_no_piece_is_long_and_others_run_between_two(size: int, sizes: list[int]
 
     async def run() -> None:
         beside = asyncio.ensure_future(other())
-        await _send(ApiResponse(200, {"content-type": TEXT_TYPE}, text), send, 9, None)
+        await _send(ApiResponse(200, {"content-type": TEXT_TYPE}, body), send, 9, None)
         beside.cancel()
 
     asyncio.run(run())
-    start, *pieces = sent
+    start, *written = sent
     assert dict(start["headers"])[b"content-length"] == str(size).encode()
-    assert [len(piece["body"]) for piece in pieces] == sizes
-    assert b"".join(piece["body"] for piece in pieces) == str(text).encode()
-    assert [piece.get("more_body", False) for piece in pieces] == [True] * (len(sizes) - 1) + [
-        False
-    ]
+    assert [len(message["body"]) for message in written] == sizes
+    assert b"".join(message["body"] for message in written) == TEXT[:size].encode()
+    more = [message.get("more_body", False) for message in written]
+    assert more == [True] * (len(sizes) - 1) + [False]
     assert {*range(2, len(sizes) + 1)} <= {*turns}, "after each piece but the last"
-    in_loop = threading.main_thread() in text.threads
-    assert len(text.threads) == 1 and in_loop == (size <= PIECE_BYTES)
+    in_loop = threading.main_thread() in threads
+    assert len(threads) == len(sizes) and in_loop == (size <= PIECE and not in_pieces)

@@ -34,8 +34,8 @@ from mlcc.server.prompts.body_reader import MEMORY_BYTES, SMALL, BodyOffload, Bo
 from mlcc.service import schemas, served_model
 from mlcc.service.http import json_pieces, sse, types
 from mlcc.service.http.json_body import MAX_NUMBERS, MAX_VALUES, parse_json
-from mlcc.service.http.json_pieces import to_json_by_pieces
-from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, to_json
+from mlcc.service.http.json_pieces import json_text
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, LongText, Whole, to_json
 from mlcc.service.protocols import tokens
 from mlcc.service.schemas import enforceable
 from mlcc.service.served_model import OneModel, ServedModel
@@ -119,7 +119,7 @@ def answers(reader: BodyReader, asked: list[tuple[str, dict[str, Any]]]) -> list
             offload = BodyOffload(reader)
             request = ApiRequest("POST", path, headers, read, offload=offload)
             response = await service.answer(request)
-            if not isinstance(response.body, str):
+            if not isinstance(response.body, Whole):
                 response = replace(response, body="".join([line async for line in response.body]))
             found.append(response)
         engine.stop()
@@ -225,12 +225,12 @@ def test_no_answer_to_a_large_body_is_written_in_the_loop(
     """/tokenize answers 4 MB of text with a million ids, which took 1.5 s."""
     in_loop, in_threads = list[int](), list[int]()
 
-    def measured(value: Any) -> str:
+    def measured(value: Any) -> LongText:
         here = threading.current_thread() is threading.main_thread()
         (in_loop if here else in_threads).append(1)
-        return to_json_by_pieces(value)
+        return json_text(value)
 
-    monkeypatch.setattr(tokens, "to_json_by_pieces", measured)
+    monkeypatch.setattr(tokens, "json_text", measured)
     text = "ab" * SMALL
     bodies = [
         ("/tokenize", {"content": text}),
