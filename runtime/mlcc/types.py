@@ -838,8 +838,9 @@ class CompletionChunk(View):
     """With `stream_options.include_usage`: in a last chunk without choices, null before."""
 
 
-ModelState = Literal["loaded", "loading", "unloaded"]
-"""loaded = ready; loading = requests wait for it; unloaded = the next request loads it."""
+ModelState = Literal["loaded", "loading", "unloaded", "sleeping"]
+"""loaded = ready; loading = requests wait for it; unloaded = the next request loads it; sleeping =
+out of memory until /wake_up."""
 
 
 class ImageSize(View):

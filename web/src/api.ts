@@ -926,8 +926,11 @@ export interface CompletionChunk extends UsageAtEnd {
   choices: CompletionChunkChoice[];
 }
 
-/** loaded = ready; loading = requests wait for it; unloaded = the next request loads it. */
-export type ModelState = 'loaded' | 'loading' | 'unloaded';
+/**
+ * loaded = ready; loading = requests wait for it; unloaded = the next request loads it;
+ * sleeping = out of memory until /wake_up.
+ */
+export type ModelState = 'loaded' | 'loading' | 'unloaded' | 'sleeping';
 
 /** Bounds in pixels: a model reads nothing more of an image that is larger than any of them. */
 export interface ImageSize {

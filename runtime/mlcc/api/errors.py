@@ -79,6 +79,17 @@ class BusyError(CapacityError):
     retry_after = 1
 
 
+class SleepingError(BusyError):
+    """The models are out of memory until they are woken."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this server sleeps, with its models out of memory; POST /wake_up wakes it (a key with "
+            "the scope 'admin' may), then send the request again",
+            code="sleeping",
+        )
+
+
 class RequestTimeoutError(MlccError):
     """The answer took longer than allowed."""
 

@@ -19,7 +19,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mlcc.api.errors import BusyError, CancelledError, NotFoundError, RequestTimeoutError
+from mlcc.api.errors import (
+    BusyError,
+    CancelledError,
+    NotFoundError,
+    RequestTimeoutError,
+    SleepingError,
+)
 from mlcc.api.openai.responses import FINISH_REASONS, Answer
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.engine.batch.batch import Capacity
@@ -345,6 +351,8 @@ class EngineClient(ABC):
     def __init__(self, max_in_flight: int) -> None:
         self.dead: MlccError | None = None
         """The error of all requests: for good, or until the engine is restarted."""
+        self.asleep: SleepingError | None = None
+        """The error of all requests while the model is out of memory; None = it is not."""
         self.observer: Observer = NullObserver()
         """Notified of first tokens and finished requests."""
         self._limit = max_in_flight
@@ -365,7 +373,7 @@ class EngineClient(ABC):
     @property
     def ready(self) -> bool:
         """Whether a new request would be processed at once."""
-        return self.dead is None
+        return self.dead is None and self.asleep is None
 
     @property
     def adapters(self) -> Mapping[str, AdapterEntry]:
@@ -387,10 +395,24 @@ class EngineClient(ABC):
             f"no adapter '{name[:80]}' is loaded here", param="lora_name", code="model_not_found"
         )
 
+    async def sleep(self, wait: bool) -> None:
+        """Free the model's memory until `wake`; returns when it is free. wait: let running requests
+        finish first, else they fail. Raises UnsupportedError where the engine cannot."""
+        raise UnsupportedError(
+            "the model sleeps in `mlcc serve` of one machine alone; end this program instead",
+            code="no_sleep",
+        )
+
+    async def wake(self) -> None:
+        """Load the model again; returns when requests are answered. Raises what loading raises."""
+        assert self.asleep is None  # this engine never sleeps
+
     def check_alive(self) -> None:
-        """Raise `dead`, if it is."""
+        """Raise `dead`, if it is, or `asleep`."""
         if self.dead:
             raise self.dead.with_traceback(None)  # else each raise would extend it
+        if self.asleep:
+            raise self.asleep.with_traceback(None)
 
     def check_queue(self, count: int, tenant: str = "") -> None:
         """Raise BusyError or `dead` if `count` more requests cannot be queued now,
@@ -475,6 +497,10 @@ class EngineClient(ABC):
             if state := self._owners.get(event.request_id):
                 state.job.put(event)
                 state.record(event, now, self.observer)
+
+    def fail_all(self, error: MlccError) -> None:
+        """Cancel all requests in flight, which get this error."""
+        self._fail(error)
 
     def _fail(self, error: MlccError) -> None:
         """Fail all requests in flight."""

@@ -391,6 +391,20 @@ class Models(Protocol):
         """Counters for /health of each loaded model, by name."""
         ...
 
+    @property
+    def asleep(self) -> bool:
+        """Whether all models are out of memory until `wake`."""
+        ...
+
+    async def sleep(self, wait: bool) -> None:
+        """Free the memory of all models; requests get SleepingError until `wake`. wait: let running
+        requests finish first, else they fail. Raises UnsupportedError where models cannot."""
+        ...
+
+    async def wake(self) -> None:
+        """End the sleep. Raises what loading raises."""
+        ...
+
 
 class OneModel:
     """One model, always loaded."""
@@ -409,16 +423,18 @@ class OneModel:
     def entries(self) -> list[ModelEntry]:
         """The model, then its adapters. Raises `dead` of its engine."""
         served = self._core
-        served.engine.check_alive()
+        if served.engine.dead:
+            served.engine.check_alive()
+        state: ModelState = "sleeping" if served.engine.asleep else "loaded"
         context = served.engine.capacity.context
         in_flight, info = served.engine.in_flight, served.text.info
         name, created = served.text.name, served.created
         return [
             ModelEntry(
-                name, created, "loaded", context, served.aliases, in_flight=in_flight, info=info
+                name, created, state, context, served.aliases, in_flight=in_flight, info=info
             ),
             *(
-                ModelEntry(each.name, each.created, "loaded", context, parent=name, info=info)
+                ModelEntry(each.name, each.created, state, context, parent=name, info=info)
                 for each in served.engine.adapters.values()
             ),
         ]
@@ -459,3 +475,15 @@ class OneModel:
     async def counters(self) -> Mapping[str, Any]:
         """Counters of its engine."""
         return {self._core.text.name: await self._core.engine.counters()}
+
+    @property
+    def asleep(self) -> bool:
+        return self._core.engine.asleep is not None
+
+    async def sleep(self, wait: bool) -> None:
+        """Free its memory."""
+        await self._core.engine.sleep(wait)
+
+    async def wake(self) -> None:
+        """Load it again."""
+        await self._core.engine.wake()

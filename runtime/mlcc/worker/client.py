@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, Protocol, TypeVar
 
-from mlcc.api.errors import BusyError, EngineDiedError, internal_error
+from mlcc.api.errors import BusyError, EngineDiedError, SleepingError, internal_error
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
@@ -46,6 +46,8 @@ log = logging.getLogger("mlcc.server")
 
 T = TypeVar("T")
 _STATS_TIMEOUT_S = 5.0
+_POLL_S = 0.02
+"""Between two looks whether the last request is done."""
 MAX_LOST = 1
 """Engines that may end while they hold a request that has no output yet. A request that is present
 each time may be the cause."""
@@ -56,13 +58,17 @@ class RunningEngine(Protocol):
 
     capacity: Capacity
     can_restart: bool
-    """Whether `restart` can start it again."""
+    """Whether `restart` can start it again, and `sleep` end it meanwhile."""
 
     def send(self, command: Command, /) -> None: ...
 
     def receive(self) -> Reply: ...
 
     def restart(self) -> bool: ...
+
+    def sleep(self) -> None: ...
+
+    def wake(self) -> None: ...
 
     def exit_reason(self) -> str: ...
 
@@ -93,6 +99,10 @@ class WorkerClient(EngineClient):
         self._lora = LoraClient(self._send, {entry.name: entry for entry in adapters})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
+        self._changing = asyncio.Lock()
+        """Held while the engine falls asleep or wakes."""
+        self._waking: asyncio.Future[None] | None = None
+        """Done when the engine runs again, or cannot."""
 
     @property
     def capacity(self) -> Capacity:
@@ -101,7 +111,7 @@ class WorkerClient(EngineClient):
     @property
     def ready(self) -> bool:
         """Whether an engine runs."""
-        return self.dead is None and self._outbox is not None
+        return super().ready and self._outbox is not None
 
     def start(self) -> None:
         """Start the threads. Needs a running event loop."""
@@ -121,6 +131,54 @@ class WorkerClient(EngineClient):
         self._stopped = True
         self._die(self._died_error(MlccError(why)))
         self._send(None)
+
+    async def sleep(self, wait: bool) -> None:
+        """End the engine's process, which frees all of its memory; the folder is read again by
+        `wake`."""
+        if not self._process.can_restart:
+            return await super().sleep(wait)
+        async with self._changing:
+            if self.asleep:
+                return
+            self._check_running()
+            self.asleep = SleepingError()
+            try:
+                await self._end_requests(wait)
+            except BaseException:  # whoever asked has left
+                self.asleep = None
+                raise
+            await asyncio.shield(asyncio.to_thread(self._process.sleep))
+
+    async def wake(self) -> None:
+        """Start an engine's process. Raises what is wrong with the model now."""
+        async with self._changing:
+            if self.asleep is None:
+                return
+            if self._waking is None:
+                self._waking = asyncio.get_running_loop().create_future()
+                self._process.wake()
+            await asyncio.shield(self._waking)
+
+    async def _end_requests(self, wait: bool) -> None:
+        """Wait until no request is in flight, or fail them all."""
+        while wait and self._owners:
+            await asyncio.sleep(_POLL_S)
+        assert self.asleep is not None
+        self._fail(self.asleep)
+
+    def _woken(self, error: MlccError | None = None) -> None:
+        """The engine runs again, or does not start."""
+        waking, self._waking = self._waking, None
+        if waking is None:
+            return
+        self.asleep = None
+        if waking.done():
+            return
+        if error is None:
+            waking.set_result(None)
+        else:
+            waking.set_exception(error)
+            waking.exception()  # its caller may have left
 
     @property
     def adapters(self) -> Mapping[str, AdapterEntry]:
@@ -166,6 +224,7 @@ class WorkerClient(EngineClient):
 
     def _die(self, error: MlccError) -> None:
         super()._die(error)
+        self._woken(error)
         self._finish_stats_waiters(error)
         self._lora.engine_lost(error)
 
@@ -260,6 +319,10 @@ class WorkerClient(EngineClient):
         self._outbox = None
         if self._stopped:
             return
+        if self.asleep is not None:
+            self._finish_stats_waiters()
+            self._lora.engine_lost(self.asleep)
+            return self._fail(self.asleep)
         if not self._process.can_restart:
             log.error("%s; every request is refused until it is started again", error)
             return self._die(self._died_error(error))
@@ -277,7 +340,8 @@ class WorkerClient(EngineClient):
 
     def _restart_failed(self, error: MlccError) -> None:
         """A restart failed. Further attempts follow, but waiting requests fail now."""
-        if not self._stopped:
+        if not self._stopped and (self.asleep is None or self._waking is not None):
+            self._woken(error)
             log.error("the engine does not start: %s; it is tried again", error)
             self.dead = None  # report the last of several errors
             self._die(self._died_error(error))
@@ -286,7 +350,9 @@ class WorkerClient(EngineClient):
         """A new engine runs: send it the requests without output."""
         if self._stopped:
             return
-        log.warning("the engine is back; %d requests waited for it", len(self._owners))
+        if self._waking is None:
+            log.warning("the engine is back; %d requests waited for it", len(self._owners))
+        self._woken()
         self.dead = None
         self._outbox = outbox
         self._lora.reload()
@@ -349,6 +415,12 @@ class EngineThread:
     def restart(self) -> bool:
         """Return False: the owner lives in this process and would not survive a crash either."""
         return False
+
+    def sleep(self) -> None:
+        """Nothing: the thread holds the model."""
+
+    def wake(self) -> None:
+        """Nothing: it never sleeps."""
 
     def exit_reason(self) -> str:
         return "the engine was closed"

@@ -72,7 +72,8 @@ class EngineProcess:
         self._connection: Connection
         self._process: SpawnProcess | None = None
         self._starting, self._sending = Lock(), Lock()
-        self._closed = Event()
+        self._closed, self._awake = Event(), Event()
+        self._awake.set()
         on_created(self)
         try:
             self._start()
@@ -96,12 +97,14 @@ class EngineProcess:
         return reply
 
     def restart(self) -> bool:
-        """Start a new process after the backoff delay; False = closed meanwhile. Raises MlccError
-        if the start fails; the caller may try again.
+        """Start a new process after the backoff delay, or after `wake`; False = closed meanwhile.
+        Raises MlccError if the start fails; the caller may try again.
 
         Call it in the thread that calls `receive`, while no other thread calls `send`.
         """
-        if self._closed.wait(self._backoff.pause()):
+        if slept := not self._awake.is_set():
+            self._awake.wait()
+        if self._closed.wait(0 if slept else self._backoff.pause()):
             return False
         self._terminate()  # in case it closed its pipe but still runs
         try:
@@ -112,9 +115,21 @@ class EngineProcess:
             raise
         return not self._closed.is_set()
 
+    def sleep(self) -> None:
+        """End the process; none is started before `wake`. Returns when its memory is free."""
+        self._awake.clear()
+        with self._starting:  # a start in progress has a process now, which ends too
+            pass
+        self._terminate()
+
+    def wake(self) -> None:
+        """Let `restart` start a process again."""
+        self._awake.set()
+
     def close(self) -> None:
         """Ask the process to stop, then kill it. Idempotent."""
         self._closed.set()
+        self._awake.set()
         with self._starting:  # a start in progress has finished, or never begins
             pass
         self._terminate()

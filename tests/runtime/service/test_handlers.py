@@ -25,7 +25,8 @@ POST /api/chat /api/generate /api/embed /api/embeddings /api/show /api/pull /api
 POST /api/create /completion /completions /embedding /infill /tokenize /detokenize /apply-template
 POST /models/load /models/unload / /generate /generate_stream
 POST /classify
-GET /info
+POST /sleep /wake_up
+GET /info /is_sleeping
 """
 """What clients know: each is a promise."""
 

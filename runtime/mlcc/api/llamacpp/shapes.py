@@ -67,6 +67,12 @@ class Detokenized(TypedDict):
     prompt: str
 
 
+class Sleep(TypedDict):
+    """The answer of vLLM's /is_sleeping."""
+
+    is_sleeping: bool
+
+
 class AppliedTemplate(TypedDict):
     """The answer of /apply-template."""
 

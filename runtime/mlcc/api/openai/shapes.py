@@ -250,8 +250,9 @@ class CompletionChunk(_UsageAtEnd):
     choices: list[CompletionChunkChoice]
 
 
-ModelState: TypeAlias = Literal["loaded", "loading", "unloaded"]
-"""loaded = ready; loading = requests wait for it; unloaded = the next request loads it."""
+ModelState: TypeAlias = Literal["loaded", "loading", "unloaded", "sleeping"]
+"""loaded = ready; loading = requests wait for it; unloaded = the next request loads it; sleeping =
+out of memory until /wake_up."""
 
 
 class ImageSize(TypedDict, total=False):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError
+from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError, SleepingError
 from mlcc.errors import InvalidRequestError, MlccError, OutOfMemoryError, UnsupportedError
 from mlcc.model_argument import remote_name
 from mlcc.server.models.loaded_model import LoadedModel
@@ -81,6 +81,8 @@ class ModelSlot:
 
 log = logging.getLogger("mlcc.server")
 _EVICTED = "the model was unloaded"
+_POLL_S = 0.02
+"""Between two looks whether the last request is done."""
 _LOOK_AGAIN_S = 1.0
 """Poll interval: a background response holds no lease, and does not signal its end."""
 
@@ -110,6 +112,7 @@ class ModelPool:
         self._changed = asyncio.Event()
         """Set when a model is released."""
         self._stopped = False
+        self._sleeping: SleepingError | None = None
         self._closing: asyncio.Task[None] | None = None
         self.observer: Callable[[str], Observer] | None = None
         """Creates the observer of a model, by its name."""
@@ -125,7 +128,10 @@ class ModelPool:
 
     def entries(self) -> list[ModelEntry]:
         """Return the models in the order in which they were given."""
-        return [slot.entry for slot in self._slots]
+        entries = [slot.entry for slot in self._slots]
+        if self._sleeping is None:
+            return entries
+        return [replace(one, state="sleeping") for one in entries]
 
     def entry(self, name: str) -> ModelEntry:
         """Raises NotFoundError."""
@@ -137,7 +143,7 @@ class ModelPool:
         slot = self._slot(name) if name is not None else self._most_recent()
         slot.waiting += 1
         try:
-            while slot.loaded is None:
+            while slot.loaded is None or self._sleeping is not None:
                 await self._ensure_loaded(slot)
             slot.leases += 1
         finally:
@@ -164,6 +170,38 @@ class ModelPool:
         if slot.loaded:
             await self._evict(slot, "asked to")
         return slot.entry
+
+    @property
+    def asleep(self) -> bool:
+        """Whether models are refused until `wake`."""
+        return self._sleeping is not None
+
+    async def sleep(self, wait: bool) -> None:
+        """Unload all models, and load none before `wake`."""
+        self._sleeping = error = self._sleeping or SleepingError()
+        try:
+            while wait and any(slot.live or slot.leases for slot in self._slots):
+                await asyncio.sleep(_POLL_S)
+        except BaseException:  # whoever asked has left
+            self._sleeping = None
+            raise
+        loading = [slot.loading for slot in self._slots if slot.loading]
+        for task in loading:
+            task.cancel()
+        if loading:
+            await asyncio.wait(loading)
+        loaded = [slot for slot in self._slots if slot.loaded]
+        for client in self.clients().values():
+            client.fail_all(error)
+        await asyncio.gather(*(self._evict(slot, "to sleep") for slot in loaded))
+
+    async def wake(self) -> None:
+        """The next request of a model loads it."""
+        self._sleeping = None
+
+    def _check_awake(self) -> None:
+        if self._sleeping is not None:
+            raise self._sleeping.with_traceback(None)
 
     def pull(self, name: str) -> AsyncGenerator[PullStep, None]:
         """Fetch a model by its name at the hub, and add it."""
@@ -269,6 +307,7 @@ class ModelPool:
         """Load the model, once for all waiting requests. Raises the load's error."""
         if self._stopped:
             raise EngineDiedError("the server is shutting down", code="engine_died")
+        self._check_awake()
         if slot.loading is None:
             slot.loading = asyncio.ensure_future(self._load(slot))
         task = slot.loading
@@ -276,6 +315,7 @@ class ModelPool:
             [task]
         )  # not `await task`: a cancelled request must not cancel it for others
         if task.cancelled():
+            self._check_awake()
             raise EngineDiedError("the server is shutting down", code="engine_died")
         if error := task.exception():
             raise error.with_traceback(None)

@@ -181,11 +181,13 @@ class EngineCollector(Collector):
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[bool, EngineStats]] = {}
+        self._asleep: dict[str, bool] = {}
 
     async def refresh(self, clients: Mapping[str, EngineClient]) -> None:
         """Query all engines in parallel. An engine that is down, or in a long step, reports
         nothing."""
         stats = await asyncio.gather(*map(_stats_of, clients.values()))
+        self._asleep = {model: client.asleep is not None for model, client in clients.items()}
         self._found = {
             model: (client.ready, found)
             for (model, client), found in zip(clients.items(), stats, strict=True)
@@ -197,6 +199,12 @@ class EngineCollector(Collector):
         for model, (is_up, _) in self._found.items():
             up.add_metric([model], float(is_up))
         yield up
+        asleep = GaugeMetricFamily(
+            "mlcc_engine_sleeping", "Whether it is out of memory until /wake_up.", labels=["model"]
+        )
+        for model, is_asleep in self._asleep.items():
+            asleep.add_metric([model], float(is_asleep))
+        yield asleep
         yield from self._families(_GAUGES, GaugeMetricFamily)
         yield from self._families(_COUNTERS, CounterMetricFamily)
 

@@ -128,6 +128,7 @@ MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.tokens": (at.TOKENIZE, at.DETOKENIZE, at.APPLY_TEMPLATE),
     "mlcc.service.protocols.tgi": at.TGI,
     "mlcc.service.protocols.management": (at.LOAD, at.UNLOAD),
+    "mlcc.service.protocols.sleep": (at.SLEEP, at.WAKE_UP, at.IS_SLEEPING),
     "mlcc.service.protocols.lora": (at.LORA_LOAD, at.LORA_UNLOAD),
 }  # fmt: skip
 """Each module has `HANDLERS` for routes of one model, `SERVICE_HANDLERS` for routes of the service,

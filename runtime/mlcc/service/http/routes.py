@@ -93,6 +93,9 @@ LORA_UNLOAD = Route(
     UNLOAD_LORA_BODY,
     scope=ADMIN,
 )
+SLEEP = Route("POST", "/sleep", "Free the models' memory, as vLLM does.", PLAIN_TEXT, scope=ADMIN)
+WAKE_UP = Route("POST", "/wake_up", "End the sleep, as vLLM does.", PLAIN_TEXT, scope=ADMIN)
+IS_SLEEPING = Route("GET", "/is_sleeping", "Whether the server sleeps.", "Sleep", scope=ANY_KEY)
 CHAT_COMPLETIONS = Route(
     "POST",
     "/v1/chat/completions",
@@ -372,6 +375,9 @@ ROUTES = (
     UNLOAD,
     LORA_LOAD,
     LORA_UNLOAD,
+    SLEEP,
+    WAKE_UP,
+    IS_SLEEPING,
     HEALTH,
     READY,
 )

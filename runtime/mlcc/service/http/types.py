@@ -238,8 +238,13 @@ async def read_json(request: ApiRequest, limit: int) -> Any:
 def _is_from_curl(request: ApiRequest, kind: str) -> bool:
     """Whether the route takes a body without a content type, or with that of `curl -d`, and no web
     page sent it: browsers add Origin to what a page posts, and Sec-Fetch-Site (W3C, 2021)."""
-    is_page = "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
-    return request.any_content_type and kind in ("", FORM_TYPE) and not is_page
+    return request.any_content_type and kind in ("", FORM_TYPE) and not is_page(request)
+
+
+def is_page(request: ApiRequest) -> bool:
+    """Whether a web page sent it: browsers say so in either header."""
+    site = request.headers.get("sec-fetch-site", "none")
+    return "origin" in request.headers or site != "none"
 
 
 def check_size(size: int, limit: int) -> None:

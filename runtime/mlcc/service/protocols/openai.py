@@ -20,7 +20,10 @@ async def health(models: Models, request: ApiRequest) -> ApiResponse:
     tenants do, need one."""
     if (served := models.only) is None:
         about = {} if request.anonymous else {"models": await models.counters()}
-        return json_response({"status": "ok", **about})
+        return json_response({"status": "sleeping" if models.asleep else "ok", **about})
+    if models.asleep and not served.engine.dead:
+        about = {} if request.anonymous else {"model": served.text.name}
+        return json_response({"status": "sleeping", **about})
     try:
         counters = await served.engine.counters()
     except MlccError as error:
@@ -35,9 +38,11 @@ async def ready(models: Models, request: ApiRequest) -> ApiResponse:
     """200 if requests are answered now, else 503, for load balancers. A server that loads models on
     demand is ready."""
     served = models.only
-    if served is None or (not served.engine.dead and served.engine.ready):
+    is_ready = not models.asleep if served is None else served.engine.ready
+    if is_ready:
         return json_response({"status": "ready"})
-    reason = _reason(served.engine.dead) if served.engine.dead else "EngineStarting"
+    dead = served.engine.dead if served else None
+    reason = _reason(dead) if dead else "Sleeping" if models.asleep else "EngineStarting"
     return json_response({"status": "not ready", "reason": reason}, 503, {"Retry-After": "1"})
 
 

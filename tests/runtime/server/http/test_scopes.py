@@ -26,6 +26,8 @@ CHANGING = {
     "/models/unload",
     "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
+    "/sleep",
+    "/wake_up",
     "/api/pull",
     "/api/create",
     "/api/copy",

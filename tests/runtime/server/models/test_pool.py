@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.api.errors import BusyError, NotFoundError
+from mlcc.api.errors import BusyError, NotFoundError, SleepingError
 from mlcc.errors import CapacityError, DeviceError
 from mlcc.model.model import Model
 from mlcc.server.models.pool import ModelPool
@@ -120,7 +120,11 @@ async def get(service: Service, path: str) -> ApiResponse:
     return await service.answer(ApiRequest("GET", path, {}, read))
 
 
-CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "ignore_eos": True}
+CHAT: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "hi"}],
+    "max_tokens": 3,
+    "ignore_eos": True,
+}
 
 
 def test_the_first_requests_load_a_model_once(tmp_path: Path) -> None:
@@ -319,6 +323,46 @@ def test_answers_are_found_whichever_model_is_loaded(tmp_path: Path) -> None:
                 await pool.unload(model)
             assert (await of_response(service, "GET", name))["id"] == name
             assert states(pool) == {"a": "unloaded", "b": "unloaded"}
+
+    run(work())
+
+
+def test_asleep_no_model_is_loaded_and_awake_the_next_request_loads_one(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pool_of([source(tmp_path, "a"), source(tmp_path, "b")], None) as pool:
+            service, body = Service(pool), {**CHAT, "model": "a"}
+            first = await ask(service, body)
+            (tmp_path / "b" / "held").touch()
+            loading = asyncio.ensure_future(ask(service, {**CHAT, "model": "b"}))
+            await until(lambda: len(opened(tmp_path / "b")) == 1)
+            assert (await post(service, {}, "/sleep")).status == 200
+            assert (await loading)["error"]["code"] == "sleeping"
+            for folder in "ab":
+                assert not alive(opened(tmp_path / folder)[0]), "its memory is free"
+            assert states(pool) == {"a": "sleeping", "b": "sleeping"}
+            assert (await post(service, body, "/v1/chat/completions")).status == 503
+            assert (await post(service, body, "/models/load")).status == 503
+            assert (await get(service, "/ready")).status == 503
+            (tmp_path / "b" / "held").unlink()
+            assert (await post(service, {}, "/wake_up")).status == 200
+            assert states(pool) == {"a": "unloaded", "b": "unloaded"}
+            assert (await ask(service, body))["choices"] == first["choices"]
+
+    run(work())
+
+
+def test_a_sleep_that_waits_lets_requests_finish(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pool_of([source(tmp_path, "a")], None) as pool:
+            lease = await pool.lease("a")
+            sleeping = asyncio.ensure_future(pool.sleep(wait=True))
+            await until(lambda: pool.asleep)
+            with pytest.raises(SleepingError):
+                await pool.lease("a")
+            assert not sleeping.done() and alive(opened(tmp_path / "a")[0])
+            lease.release()
+            await sleeping
+            assert not alive(opened(tmp_path / "a")[0])
 
     run(work())
 

@@ -3139,7 +3139,8 @@ public struct CompletionChunk: Codable, Equatable, Sendable {
     }
 }
 
-/// loaded = ready; loading = requests wait for it; unloaded = the next request loads it.
+/// loaded = ready; loading = requests wait for it; unloaded = the next request loads it;
+/// sleeping = out of memory until /wake_up.
 public struct ModelState: RawRepresentable, Codable, Hashable, Sendable {
     /// The word in JSON; a later version may have others than these.
     public let rawValue: String
@@ -3153,6 +3154,8 @@ public struct ModelState: RawRepresentable, Codable, Hashable, Sendable {
     public static let loading = ModelState(rawValue: "loading")
     /// `unloaded`
     public static let unloaded = ModelState(rawValue: "unloaded")
+    /// `sleeping`
+    public static let sleeping = ModelState(rawValue: "sleeping")
 }
 
 /// Bounds in pixels: a model reads nothing more of an image that is larger than any of them.

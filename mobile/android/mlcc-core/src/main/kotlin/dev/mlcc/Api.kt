@@ -1730,7 +1730,10 @@ public data class CompletionChunk(
     val usage: Usage? = null,
 )
 
-/** loaded = ready; loading = requests wait for it; unloaded = the next request loads it. */
+/**
+ * loaded = ready; loading = requests wait for it; unloaded = the next request loads it;
+ * sleeping = out of memory until /wake_up.
+ */
 @Serializable
 public enum class ModelState {
     /** `loaded` */
@@ -1744,6 +1747,10 @@ public enum class ModelState {
     /** `unloaded` */
     @SerialName("unloaded")
     UNLOADED,
+
+    /** `sleeping` */
+    @SerialName("sleeping")
+    SLEEPING,
 }
 
 /** Bounds in pixels: a model reads nothing more of an image that is larger than any of them. */
