@@ -330,7 +330,7 @@ def test_answers_are_found_whichever_model_is_loaded(tmp_path: Path) -> None:
 def test_asleep_no_model_is_loaded_and_awake_the_next_request_loads_one(tmp_path: Path) -> None:
     async def work() -> None:
         async with pool_of([source(tmp_path, "a"), source(tmp_path, "b")], None) as pool:
-            service, body = Service(pool), {**CHAT, "model": "a"}
+            service, body = Service(pool), {**CHAT, "model": "a", "temperature": 0}
             first = await ask(service, body)
             (tmp_path / "b" / "held").touch()
             loading = asyncio.ensure_future(ask(service, {**CHAT, "model": "b"}))
