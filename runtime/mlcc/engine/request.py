@@ -25,11 +25,12 @@ MOST_TOKENS = 1024
 
 
 LEAST = 1e-6
-"""Lower bound of parameters that must be above 0."""
+"""Lower bound of parameters that must be above 0, also once they are float32."""
 MOST = 1e20
 """Largest value of parameters that no other bound limits: sums and products of them are float32."""
 _RANGES = {
     "temperature": (0, 1e30),
+    "top_p": (LEAST, 1),
     "presence_penalty": (-MOST, MOST),
     "frequency_penalty": (-MOST, MOST),
     "repetition_penalty": (1 / MOST, MOST),
@@ -153,9 +154,8 @@ class SamplingParams:
     """Learning rate of mirostat."""
 
     def __post_init__(self) -> None:
-        k, p, m = self.top_k, self.top_p, self.min_p
+        k, m = self.top_k, self.min_p
         _require(_is_int(k) and 0 <= k < 2**31, "top_k", k, "an integer >= 0 (0 keeps all)")
-        _require(_is_number(p) and 0 < p <= 1, "top_p", p, "in (0, 1]")
         _require(_is_number(m) and 0 <= m <= 1, "min_p", m, "in [0, 1]")
         _require(self.seed is None or _is_int(self.seed), "seed", self.seed, "an integer or None")
         n = self.max_tokens

@@ -300,7 +300,9 @@ def places(value: object, at: tuple[object, ...] = ()) -> Iterator[tuple[object,
         yield from places(each, (*at, name))
 
 
-NUMBERS = st.integers(-3, 70) | st.sampled_from([1 << 31, 1 << 64, 10**400, -(1 << 63), 0.5, 1e39])
+NUMBERS = st.integers(-3, 70) | st.sampled_from(
+    [1 << 31, 1 << 64, 10**400, -(1 << 63), 0.5, 1e39, 1e-46]
+)
 OTHERS = st.none() | st.booleans() | st.sampled_from(["", "x", "\ud800", {}, {"a": 1}, [[[]]]])
 VALUES = (NUMBERS | OTHERS | st.lists(NUMBERS | OTHERS, max_size=30)).map(deepcopy)
 

@@ -37,6 +37,7 @@ from tests.runtime.engine.helpers.tokenizers import ByteTokenizer
         ("top_k", True),
         ("top_k", 2**31),
         ("top_p", 0.0),
+        ("top_p", 1e-46),  # 0 in float32
         ("top_p", 1.01),
         ("min_p", -0.5),
         ("min_p", 2),
