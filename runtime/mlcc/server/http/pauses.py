@@ -39,9 +39,9 @@ class FullCollections:
     being made: 70 ms beside 128 answers with log-probabilities, 430 beside larger ones. One that is
     due waits until there are few objects, that is until the large requests have ended; the longer
     it waits, the more it takes. There is no hurry: a request leaves no garbage that only a
-    collection finds (tests/runtime/server/http/test_garbage.py). Nothing is frozen after the start, where a
-    cycle that forms later would stay for good; a model that is loaded then adds few objects, as its
-    tokenizer is native code.
+    collection finds (tests/runtime/server/http/test_garbage.py). Nothing is frozen after the
+    start, where a cycle that forms later would stay for good; a model that is loaded then adds
+    few objects, as its tokenizer is native code.
 
     The number of objects is read from the allocator: `gc.get_objects` would hand out tuples that
     other threads are still filling, and `tuple(...)` fails there with a SystemError
