@@ -123,6 +123,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "structured output": ("structured",),
     "tool calls": ("tools",),
     "`logprobs`, `top_logprobs`": ("logprobs",),
+    "GPUs there by wgpu-native: `--target vulkan --os`": ("desktop-gpu",),
     "chat and OpenAI server": ("server",),
     "several models in one server": ("several-models",),
     "replicas on Ray: `mlcc serve --ray`": ("ray",),

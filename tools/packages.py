@@ -95,6 +95,7 @@ NEEDS = (
         "swift", "debootstrap", "builds the Swift package", swift, ("tools/swift_root.sh", "make")
     ),
     Need("wine", "wine64", "runs Windows programs", windows_python.is_made, WINDOWS),
+    Need("xvfb", "xvfb", "is the screen without which wine has no GPU", tools("Xvfb")),
     Need("curl", "curl", "asks the server as it says one can", tools("curl")),
     Need("qemu", "qemu-user", "runs arm64 code", tools("qemu-aarch64")),
     Need("an arm64 compiler", CROSS, "builds arm64 programs", tools("aarch64-linux-gnu-gcc")),

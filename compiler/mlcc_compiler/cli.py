@@ -57,7 +57,7 @@ GROUPS = {
     "systems",
     default="",
     metavar="NAMES",
-    help="For cpu: systems, some of linux, windows, macos, ios, ios-simulator.",
+    help="Systems, some of linux, windows, macos; for cpu also ios, ios-simulator.",
     show_default="this one",
 )
 @click.option(

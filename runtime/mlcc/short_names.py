@@ -7,7 +7,6 @@ The table is data: short_names.json of this package, or the user's own of the sa
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import InvalidRequestError
+from mlcc.util import user_folders
 from mlcc.util.files import FileError, read_regular, write_whole
 
 MOST_BYTES = 1 << 20
@@ -43,8 +43,7 @@ class Family:
 
 def user_table() -> Path:
     """The file of the user's own table."""
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "mlcc" / "short_names.json"
+    return user_folders.data() / "short_names.json"
 
 
 def families() -> Mapping[str, Family]:

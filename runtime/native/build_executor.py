@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -133,9 +134,13 @@ def build(
         empty = [*alike, "-x", "c++", os.devnull, "-o", str(Path(folder) / "empty.so")]
         common = [*command, *flags]
         objects = compile_all(Path(folder), common, left_out, ready or {}, [empty], report)
+        # under its own name, which macOS' signature has; for Windows zig writes more beside it
+        made = Path(folder) / "made" / output.name
+        made.parent.mkdir()
+        _run([*command, *link, *map(str, objects), *libraries, "-o", str(made)])
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
-            _run([*command, *link, *map(str, objects), *libraries, "-o", str(partial)])
+            shutil.copy(made, partial)
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)

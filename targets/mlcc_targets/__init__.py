@@ -28,7 +28,7 @@ def get_target(name: str, choices: Choices = _DEFAULT) -> Target:
     row = TARGETS[name](choices)
     if choices.cpu != "host" and not row.cpu:
         raise TargetError(f"target '{name}' has no CPU levels; leave out --cpu {choices.cpu}")
-    if choices.systems and not row.cpu:
+    if choices.systems and not row.systems:
         systems = ",".join(choices.systems)
         raise TargetError(f"target '{name}' is for one system; leave out --os {systems}")
     if choices.archs and not row.archs:

@@ -153,6 +153,7 @@ def _row(row: Level, system: str) -> Target:
         arch=row.arch,
         triple=how.triple if foreign else "",
         cpu=row.cpu,
+        systems=(system,),
         features=row.features,
         vector_bits=row.vector_bits,
         tile_columns=columns,

@@ -28,7 +28,7 @@ class Choices:
     cpu: str = "host"
     """Level of the CPU, for kernels on CPUs; 'any' = a library for each level."""
     systems: tuple[str, ...] = ()
-    """Systems of libraries for CPUs: linux, windows, macos, ios, ios-simulator; empty = this
+    """Systems of libraries: linux, windows, macos, and for CPUs ios, ios-simulator; empty = this
     machine's."""
     archs: tuple[str, ...] = ()
     """GPU architectures of the library, such as sm_80."""
@@ -85,6 +85,8 @@ class Target:
     """For static libraries: the prefix of symbols; a compile adds the model's name."""
     abis: tuple[str, ...] = ()
     """Android ABIs of this library and its alternatives."""
+    systems: tuple[str, ...] = ()
+    """The system of this library, if the row has a choice."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
     storage_binding_bytes, row_slices (most slices of a row of logits for sampling), and, if

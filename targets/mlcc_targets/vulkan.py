@@ -1,23 +1,60 @@
-"""Target `vulkan`: WGSL kernels for AMD, Intel and NVIDIA GPUs, run through wgpu-native."""
+"""Target `vulkan`: WGSL kernels for GPUs, run through wgpu-native: by Vulkan on Linux and Windows,
+by Direct3D 12 where Windows has no Vulkan, by Metal on macOS.
+
+The kernels are the same text everywhere; libraries for several systems differ in their host code.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlcc.util.machine import machine
-from mlcc_targets.linking.native_library import link_for
-from mlcc_targets.target import Choices, Target
+from mlcc_targets.linking.native_library import link_for, system_for, this_system
+from mlcc_targets.target import Choices, Target, TargetError
 from mlcc_targets.wgsl import DESKTOP, LIMITS, computes_f16
 
 
 def target(choices: Choices) -> Target:
-    """The row: this machine's host code for any CPU of its architecture."""
+    """The row of this system, or of those that were chosen: the first with the others as
+    alternatives. The host code runs on any CPU of its architecture. Raises TargetError."""
+    systems = tuple(dict.fromkeys(choices.systems))
+    if not systems:
+        return _row(choices)
+    first, *others = (_for_system(choices, name, len(systems) > 1) for name in systems)
+    return replace(first, alternatives=tuple(others))
+
+
+def _row(choices: Choices) -> Target:
     return Target(
         name="vulkan",
         device="webgpu",
         kernels="gpu",
         generator="webgpu",
         arch=machine(),
+        systems=(this_system(),),
         limits=LIMITS if choices.webgpu_limits else DESKTOP,
         webgpu_limits=choices.webgpu_limits,
         f16=computes_f16(choices.f16),
         link=link_for(machine()),
+    )
+
+
+def _for_system(choices: Choices, name: str, several: bool) -> Target:
+    """The row of a system. Macs are those with Apple silicon: for others wgpu-native has no
+    library."""
+    arch = "aarch64" if name == "macos" else machine()
+    how = system_for(name, arch)
+    if how.static:
+        raise TargetError(f"target 'vulkan' makes no libraries for {how.name}; use --target ios")
+    foreign = name != this_system() or arch != machine()
+    library = f"model.{name}{how.suffix}" if several else f"model{how.suffix}"
+    return replace(
+        _row(choices),
+        arch=arch,
+        triple=how.triple if foreign else "",
+        systems=(name,),
+        library=library,
+        variant=name if several else "",
+        link=how.link,
+        run_missing=f"runs on a {how.name} machine with {arch}" if foreign else "",
     )

@@ -48,12 +48,28 @@ def test_rows_of_several_systems() -> None:
         ("cpu", Choices(systems=("beos",)), "unknown system 'beos'; use --os"),
         ("cpu", Choices(cpu="arm", systems=("windows",)), "no Windows libraries for aarch64 yet"),
         ("cpu", Choices(cpu="avx2", systems=("ios",)), "no libraries of ios for x86_64; use --cpu"),
-        ("vulkan", Choices(systems=("linux",)), "is for one system; leave out --os linux"),
+        ("cuda", Choices(systems=("linux",)), "is for one system; leave out --os linux"),
+        ("vulkan", Choices(systems=("ios",)), "makes no libraries for iOS|no libraries of ios for"),
     ],
 )
 def test_what_is_refused(target: str, choices: Choices, message: str) -> None:
     with pytest.raises(TargetError, match=message):
         get_target(target, choices)
+
+
+def test_rows_of_a_gpu_differ_in_their_host_code() -> None:
+    row = get_target("vulkan", Choices(systems=(this_system(), "windows", "macos")))
+    own, windows, mac = (row, *row.alternatives)
+    assert [each.library for each in (own, windows, mac)] == [
+        f"model.{this_system()}.so",
+        "model.windows.dll",
+        "model.macos.dylib",
+    ]
+    assert own.run_missing == "" and mac.run_missing == "runs on a macOS machine with aarch64"
+    assert (windows.triple, mac.triple) == ("x86_64-pc-windows-gnu", "arm64-apple-macos13.0")
+    assert own.limits == windows.limits == mac.limits
+    alone = get_target("vulkan", Choices(systems=("windows",)))
+    assert (alone.library, alone.variant) == ("model.dll", "") and not alone.alternatives
 
 
 def test_a_system_named_twice_is_one() -> None:
@@ -141,6 +157,22 @@ def test_a_library_for_macos_needs_the_system_alone(all_systems: Path) -> None:
     listed = inspect("llvm-nm", "-g", "--undefined-only", "--format=just-symbols", library)
     # the runtime that loads it defines the others
     assert {name for name in listed.split() if name not in system} <= TVM_CALLS
+
+
+@pytest.mark.feature("desktop-gpu", "macos", "compiles")
+def test_libraries_of_a_gpu_share_kernels_and_weights(tmp_path: Path) -> None:
+    """The kernels are WGSL, the same text in each library, which the driver there compiles."""
+    checkpoint, out = write_checkpoint(tmp_path / "model"), tmp_path / "out"
+    systems = ",".join(dict.fromkeys((this_system(), "macos")))
+    words = [str(checkpoint), "--target", "vulkan", "--os", systems, "--context", "64"]
+    done = CliRunner().invoke(compile_command, [*words, "--output", str(out)])
+    assert done.exit_code == 0, done.output
+    own, mac = (out / f"model.{name}" for name in (f"{this_system()}.so", "macos.dylib"))
+    assert Artifact.open(out).library_path == own
+    assert len(list(out.glob("*.safetensors"))) == 1
+    kernels = {path: path.read_bytes().count(b"@compute") for path in (own, mac)}
+    assert kernels[own] == kernels[mac] > 5
+    assert mac.read_bytes()[:8] == b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01"  # 64 bits, arm64
 
 
 @pytest.mark.feature("llama", "windows", "compiles")

@@ -126,6 +126,19 @@ def test_a_gpu_that_has_less_than_a_library_needs_is_refused(
     assert message.endswith("the model needs 16384; use another --device or --target cpu")
 
 
+def test_gpus_of_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metal's subgroups have 32 threads, which wgpu-native does not report; a GPU that is reached
+    otherwise than by Vulkan says how."""
+    mac = replace(DESKTOP_GPU, name="Apple M2", backend="metal", driver="", subgroup_min=0)
+    assert mac.least_subgroup == 32
+    monkeypatch.setattr(webgpu, "devices", lambda: ([mac], ""))
+    assert select.compile_flags("vulkan", None) == ()
+    assert str(mac) == "0: Apple M2 (discrete; metal)"
+    assert str(replace(mac, backend="d3d12", driver="31.0")) == "0: Apple M2 (discrete; d3d12, 31.0)"
+    assert str(DESKTOP_GPU) == "0: a desktop GPU (discrete; RADV)"
+    assert str(replace(DESKTOP_GPU, driver="")) == "0: a desktop GPU (discrete; vulkan)"
+
+
 @pytest.mark.needs("lavapipe")
 def test_a_driver_is_asked_for_its_subgroups() -> None:
     """What wgpu-native does not report: lavapipe has 32 bits of its CPU's vectors for a thread."""

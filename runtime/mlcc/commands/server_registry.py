@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
 from mlcc.errors import InvalidRequestError, MlccError, printable
+from mlcc.util import user_folders
 
 try:
     import fcntl
@@ -43,8 +44,7 @@ class Server:
 
 def state_folder() -> Path:
     """Folder for state between runs, such as history and the registry (XDG_STATE_HOME)."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "mlcc"
+    return user_folders.state()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from typing import Any
 from mlcc.artifact.manifest import abi_hash
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
+from mlcc.util import user_folders
 from mlcc.util.extras import require
 from mlcc.util.files import begins_with, real
 from mlcc.util.progress import FIRST_NOTE
@@ -90,8 +91,7 @@ class Entry:
 
 def cache_folder() -> Path:
     """The folder of the cache."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "compiled"
+    return user_folders.cache() / "compiled"
 
 
 def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) -> Path:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlcc.util import user_folders
+
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -26,8 +28,7 @@ class FileCache:
 
     def folder(self) -> Path:
         """The folder of the cache. Raises RuntimeError if the user has no home."""
-        base = os.environ.get("XDG_CACHE_HOME")
-        return (Path(base) if base else Path.home() / ".cache") / "mlcc" / self.name
+        return user_folders.cache() / self.name
 
     def load(self, key: str) -> bytes | None:
         """The data of a key, or None."""

@@ -9,7 +9,6 @@ use this cache. On Linux and macOS no program can set ctime; on Windows there is
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlcc.artifact.schema import FileEntry
+from mlcc.util import user_folders
 
 SETTLED_NS = 2_000_000_000
 """Timestamps of file systems are coarse (FAT: two seconds): a file that changed more recently than
@@ -33,8 +33,7 @@ class _State(NamedTuple):
 
 def records_folder() -> Path:
     """The folder of the cache. Raises RuntimeError if the user has no home."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "verified"
+    return user_folders.cache() / "verified"
 
 
 def check_hashes_once(folder: Path, files: Sequence[FileEntry], check: Callable[[], None]) -> None:

@@ -8,12 +8,12 @@ manifest, which has the hash of every file: a copy is trusted too, a changed mod
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES
 from mlcc.artifact.schema import MANIFEST_NAME
+from mlcc.util import user_folders
 from mlcc.util.files import FileError, read_regular
 
 
@@ -33,7 +33,5 @@ def is_trusted(folder: Path) -> bool:
 
 
 def _record(folder: Path) -> Path:
-    base = os.environ.get("XDG_STATE_HOME")
-    known = (Path(base) if base else Path.home() / ".local" / "state") / "mlcc" / "known"
     manifest = read_regular(folder / MANIFEST_NAME, MAX_MANIFEST_BYTES)
-    return known / hashlib.sha256(manifest).hexdigest()
+    return user_folders.state() / "known" / hashlib.sha256(manifest).hexdigest()

@@ -6,6 +6,7 @@ Through ctypes: it needs four C functions. Nothing is computed on the GPUs.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +16,9 @@ _APPLICATION, _INSTANCE, _PROPERTIES = 0, 1, 1000059001
 _SUBGROUPS, _SUBGROUP_SIZES = 1000094000, 1000225000
 """VkStructureType."""
 _VERSION_1_1 = 1 << 22 | 1 << 12
+_LOADER = {"win32": "vulkan-1.dll", "darwin": "libvulkan.1.dylib"}.get(
+    sys.platform, "libvulkan.so.1"
+)
 _MOST = 64
 """More GPUs than one machine has."""
 _Bytes = ctypes.c_char * 1024
@@ -58,7 +62,7 @@ class _Properties(ctypes.Structure):
 def least_subgroups() -> dict[str, int]:
     """The fewest threads of a subgroup, by the name of each GPU; empty without Vulkan 1.1."""
     try:
-        vulkan = ctypes.CDLL("libvulkan.so.1")
+        vulkan = ctypes.CDLL(_LOADER)
     except OSError:
         return {}
     with _instance(vulkan) as instance:

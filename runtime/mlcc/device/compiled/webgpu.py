@@ -29,7 +29,7 @@ class WebGpuDevice:
     vendor: str
     driver: str
     backend: str
-    """vulkan or metal."""
+    """vulkan, d3d12 or metal."""
     type: str
     """discrete, integrated, cpu or other."""
     software: bool
@@ -48,13 +48,17 @@ class WebGpuDevice:
         """Threads that a subgroup has at least; 0 = none, or the driver does not say."""
         if not self.subgroups:
             return 0
+        if self.backend == "metal":
+            return 32  # each GPU of Apple's, by "Metal feature set tables"
         from mlcc.device.compiled.vulkan import least_subgroups  # ctypes, which a CPU never needs
 
         return self.subgroup_min or least_subgroups().get(self.name, 0)
 
     def __str__(self) -> str:
         kind = "software, on the CPU" if self.software else self.type
-        return f"{self.index}: {self.name} ({kind}; {self.driver or self.backend})"
+        by = dict.fromkeys((self.backend, self.driver))
+        by.pop("vulkan" if self.driver else "", None)
+        return f"{self.index}: {self.name} ({kind}; {', '.join(filter(None, by))})"
 
 
 @cache

@@ -61,6 +61,17 @@ const char* vendor_name(uint32_t pci_id) {
   }
 }
 
+#ifdef __APPLE__
+constexpr const char* kWhyEmpty = "no GPU that Metal knows was found";
+#elif defined(_WIN32)
+constexpr const char* kWhyEmpty =
+    "no driver of Vulkan or Direct3D 12 was found; install the one of the GPU's maker";
+#else
+constexpr const char* kWhyEmpty =
+    "no Vulkan driver was found; install one for this GPU (on Debian: apt install "
+    "mesa-vulkan-drivers libvulkan1)";
+#endif
+
 AdapterFacts describe(WGPUAdapter adapter) {
   AdapterFacts facts;
   WGPUAdapterInfo info{};
@@ -86,9 +97,10 @@ AdapterFacts describe(WGPUAdapter adapter) {
   return facts;
 }
 
+// Windows lists a GPU for each of its drivers: Vulkan's, which has float16 and subgroups, comes first.
 int rank_of(const Adapter& adapter) {
   const auto* found = std::find(std::begin(kTypeNames), std::end(kTypeNames), adapter.facts.type);
-  return static_cast<int>(found - std::begin(kTypeNames));
+  return 2 * static_cast<int>(found - std::begin(kTypeNames)) + (adapter.facts.backend == "d3d12" ? 1 : 0);
 }
 
 Adapters find() {
@@ -105,9 +117,7 @@ Adapters find() {
   std::stable_sort(found.list.begin(), found.list.end(),
                    [](const Adapter& a, const Adapter& b) { return rank_of(a) < rank_of(b); });
   if (found.list.empty()) {
-    found.why_empty =
-        "no Vulkan driver was found; install one for this GPU (on Debian: apt install "
-        "mesa-vulkan-drivers libvulkan1)";
+    found.why_empty = kWhyEmpty;
   }
   return found;
 }

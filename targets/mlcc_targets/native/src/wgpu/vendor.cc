@@ -14,6 +14,8 @@ Handle<WGPUInstance> create_instance() {
   extras.chain.sType = static_cast<WGPUSType>(WGPUSType_InstanceExtras);
 #ifdef __APPLE__
   extras.backends = WGPUInstanceBackend_Metal;
+#elif defined(_WIN32)
+  extras.backends = WGPUInstanceBackend_Vulkan | WGPUInstanceBackend_DX12;
 #else
   extras.backends = WGPUInstanceBackend_Vulkan;
 #endif

@@ -9,7 +9,8 @@
 
 namespace mlcc::webgpu {
 
-// An instance that looks for Vulkan (Metal on Apple's systems) and nothing else.
+// An instance that looks for Vulkan, on Windows also for Direct3D 12, on Apple's systems for Metal, and
+// for nothing else.
 Handle<WGPUInstance> create_instance();
 
 // Every adapter of the machine; no order is promised.

@@ -5,6 +5,8 @@
 #ifndef MLCC_WEBGPU_LINKED
 #ifdef _WIN32
 #include <windows.h>
+
+#include <filesystem>
 #else
 #include <dlfcn.h>
 #endif
@@ -36,7 +38,9 @@ Api load() {
 #else
 
 #ifdef _WIN32
-void* open_library(const std::string& path) { return LoadLibraryA(path.c_str()); }
+void* open_library(const std::string& path) {  // in UTF-8
+  return LoadLibraryW(std::filesystem::path(std::u8string(path.begin(), path.end())).c_str());
+}
 std::string open_failure() { return "error " + std::to_string(GetLastError()); }
 void* find_symbol(void* library, const char* name) {
   return reinterpret_cast<void*>(GetProcAddress(static_cast<HMODULE>(library), name));
