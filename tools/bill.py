@@ -11,6 +11,8 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,6 +36,8 @@ _ENTRY = re.compile(r"(\S+) (\d\S*) \(([^)\n]+)\)$", re.MULTILINE)
 _SPDX = re.compile(r"\(?[A-Za-z0-9.+-]+\)?( (AND|OR|WITH) \(?[A-Za-z0-9.+-]+\)?)*")
 _CLASSIFIERS = {"Apache Software License": "Apache-2.0", "BSD License": "BSD-3-Clause"}
 _SAID_IN_WORDS = {"wgpu": "BSD-2-Clause"}
+CPYTHON_ON_WINDOWS = "3.13.2"
+"""In the package that `tools/windows_python.py` names."""
 _PYTHON = ("apache-tvm", "apache-tvm-ffi", "jinja2", "markupsafe", "wgpu", "ziglang")
 """Packages with code, headers or a C++ library in the executor, the wasm runtime or a tab's zip."""
 
@@ -65,20 +69,38 @@ class Part:
         )
 
 
-def parts() -> list[Part]:
-    """All parts, by kind and name. web/dist must have been built."""
-    return sorted(
-        [*_python(), *_cpython(), *_npm(), *_crates()], key=lambda part: (part.kind, part.name)
-    )
+def parts(windows: Path | None = None) -> list[Part]:
+    """All parts, by kind and name. web/dist must have been built. windows: the zip for it."""
+    found = [*_python(), *_cpython(), *_npm(), *_crates()]
+    known = {(part.kind, part.name, part.version) for part in found}
+    more = of_windows(windows) if windows else []
+    found += [part for part in more if (part.kind, part.name, part.version) not in known]
+    return sorted(found, key=lambda part: (part.kind, part.name, part.version))
 
 
 def _python() -> Iterator[Part]:
-    for name in _PYTHON:
-        found = metadata.distribution(name)
-        files = [file for file in found.files or () if _is_licence(file.name)]
-        texts = dict.fromkeys(Path(str(f.locate())).read_text(errors="replace") for f in files)
-        terms = _SAID_IN_WORDS.get(name) or _terms(found.metadata)
-        yield Part("pypi", name, found.version, terms, tuple(texts))
+    yield from map(_package, map(metadata.distribution, _PYTHON))
+
+
+def _package(found: metadata.Distribution) -> Part:
+    name = found.metadata["Name"].lower()
+    files = [file for file in found.files or () if _is_licence(file.name)]
+    texts = dict.fromkeys(Path(str(f.locate())).read_text(errors="replace") for f in files)
+    terms = _SAID_IN_WORDS.get(name) or _terms(found.metadata)
+    return Part("pypi", name, found.version, terms, tuple(texts))
+
+
+def of_windows(archive: Path) -> list[Part]:
+    """CPython and the packages in the zip for Windows (`tools/windows_zip.py`)."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(archive) as file:
+        for name in file.namelist():
+            if ".dist-info/" in name:
+                file.extract(name, folder)
+        packages = Path(folder) / "mlcc" / "site-packages"
+        found = map(_package, metadata.distributions(path=[str(packages)]))
+        parts = [part for part in found if part.name != "mlcc"]
+        text = file.read("mlcc/LICENSE.txt").decode()
+    return [*parts, Part("generic", "cpython", CPYTHON_ON_WINDOWS, "PSF-2.0", (text,))]
 
 
 def _cpython() -> Iterator[Part]:

