@@ -49,7 +49,11 @@ class PluginHook(BuildHookInterface[Any]):
         if reason := server_page.build_or_explain(Path(self.root) / PAGE):
             self.app.display_warning(f"mlcc: there will be no chat page: {reason}")
         build_data["artifacts"].append(f"{PAGE}/**")
-        self.app.display_info("mlcc: compiling the executor, which takes about two minutes")
+        where = SYSTEM or f"{platform.system()} on {MACHINE}"
+        self.app.display_info(
+            f"mlcc: compiling the executor for {where}, of C++ by zig: two to five minutes, once; "
+            "its cache is the user's"
+        )
         if SYSTEM == "windows":
             reason = build_executor.build_for_windows_or_explain()
         elif SYSTEM == "macos":

@@ -41,7 +41,7 @@ def write(release: Path, version: str, url: str = PLACE) -> None:
         made = release / template
         made.parent.mkdir(exist_ok=True)
         made.write_text(filled(template, values), encoding="utf-8")
-    _write_index(release, [name for name in names if name.endswith((".whl", ".tar.gz"))])
+    write_index(release, [name for name in names if name.endswith((".whl", ".tar.gz"))])
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
@@ -56,7 +56,7 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     return _NAME.sub(value, text)
 
 
-def _write_index(release: Path, names: Sequence[str]) -> None:
+def write_index(release: Path, names: Sequence[str]) -> None:
     """simple/PROJECT/index.html, with the hash of each file."""
     by_project: dict[str, list[str]] = {}
     for name in names:

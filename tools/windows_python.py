@@ -36,7 +36,8 @@ __declspec(dllexport) int ProcessPrng(unsigned char* bytes, size_t count) {
   return SystemFunction036(bytes, (unsigned long)count);
 }
 """
-"""bcryptprimitives.dll, which Rust's standard library needs and wine before 9 lacks."""
+_PRNG = "bcryptprimitives.dll"
+"""What _RANDOM is compiled to, which Rust's standard library needs and wine before 9 lacks."""
 
 
 def folder() -> Path:
@@ -98,10 +99,18 @@ def command(words: Sequence[str]) -> list[str]:
     return [str(wine()), str(folder() / "python.exe"), *words]
 
 
-def use(*sources: Path) -> None:
-    """Let it find packages in folders, besides those that it brings."""
-    lines = ["python313.zip", ".", "site-packages", *map(windows_path, sources), ""]
+def use(*sources: Path, own: bool = True) -> None:
+    """Let it find packages in folders, besides those that it brings unless not `own`."""
+    brought = ["site-packages"] if own else []
+    lines = ["python313.zip", ".", *brought, *map(windows_path, sources), ""]
     (folder() / "python313._pth").write_text("\n".join(lines), encoding="utf-8")
+
+
+def make_it_run_in_wine(other: Path) -> None:
+    """Change another CPython for Windows in a folder so that wine 8 runs it, as this one is."""
+    for name in _NOT_IN_WINE:
+        (other / name).unlink(missing_ok=True)
+    shutil.copyfile(folder() / _PRNG, other / _PRNG)
 
 
 def windows_path(path: Path) -> str:
@@ -140,7 +149,7 @@ def download(to: Path, *words: str, dependencies: bool = False) -> None:
 def _build_random(temporary: Path) -> None:
     from mlcc_targets.linking.linker import run_zig
 
-    source, made = temporary / "random.c", folder() / "bcryptprimitives.dll"
+    source, made = temporary / "random.c", folder() / _PRNG
     source.write_text(_RANDOM, encoding="utf-8")
     words = ["cc", "-target", "x86_64-windows-gnu", "-shared", "-O2", "-s", str(source)]
     run_zig([*words, "-ladvapi32", "-o", str(temporary / made.name)], made)

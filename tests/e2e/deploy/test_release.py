@@ -11,6 +11,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from mlcc.util import user_folders
 from mlcc.version import __version__
 from tests.helpers.web_package import has_grammars
 from tools import bill, release
@@ -64,12 +65,24 @@ def test_a_text_that_several_share_is_there_once() -> None:
 
 
 @pytest.mark.long  # compiles the executor eight times
-def test_two_releases_of_a_commit_are_the_same(web: Path, tmp_path: Path) -> None:
-    one, other = (
-        {path.name: release.sha256(path) for path in release.make(tmp_path / name, __version__)}
-        for name in ("one", "elsewhere/other")
-    )
+def test_two_releases_of_a_commit_are_the_same(
+    web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(name: str) -> dict[str, str]:
+        folder, cache = tmp_path / name, tmp_path / f"cache of {Path(name).name}" / "mlcc"
+        cache.mkdir(parents=True)
+        for kept in ("zig", "wasm"):  # but not the executors of earlier builds
+            (user_folders.cache() / kept).mkdir(exist_ok=True)
+            (cache / kept).symlink_to(user_folders.cache() / kept)
+        with monkeypatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(cache.parent))
+            files = release.make(folder, __version__)
+        return {str(path.relative_to(folder)): release.sha256(path) for path in files}
+
+    one, other = made("one"), made("elsewhere/other")
     assert one == other
+    assert {"homebrew/mlcc.rb", "winget/mlcc.yaml", "simple/mlcc/index.html"} <= set(one)
+    assert f"mlcc-{__version__}-windows-x86_64.zip" in one
     mac, *wheels = sorted(name for name in one if name.endswith(".whl"))
     assert mac.endswith("-py3-none-macosx_13_0_arm64.whl")
     with zipfile.ZipFile(tmp_path / "one" / mac) as wheel:
@@ -83,7 +96,7 @@ def test_two_releases_of_a_commit_are_the_same(web: Path, tmp_path: Path) -> Non
     assert wheels[2].endswith("-py3-none-win_amd64.whl")
     with zipfile.ZipFile(tmp_path / "one" / wheels[2]) as wheel:
         assert wheel.read("mlcc/device/lib/libmlcc_executor.pyd")[:2] == b"MZ"
-        assert not [name for name in wheel.namelist() if name.endswith(".so")]
+        assert not [name for name in wheel.namelist() if name.endswith((".so", ".lib"))]
     for line in (tmp_path / "one" / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()
         assert one[name] == digest

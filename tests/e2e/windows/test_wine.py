@@ -142,7 +142,6 @@ with Engine(sys.argv[1]) as engine:
 
 @pytest.mark.long
 @pytest.mark.feature("embeddings", "windows", "runs")
-@pytest.mark.feature("bert", "windows", "runs")
 def test_embeddings_are_those_of_linux(tmp_path: Path) -> None:
     """`from mlcc import Engine`, with one folder that serves both systems."""
     source = tmp_path / "encoder"
