@@ -9,14 +9,16 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from mlcc.server.asgi import Settings
-from mlcc.server.serve import HttpOptions, serve
 from tests.e2e.clients.scripted import open_scripted, scripted_text
 
 NAME = "scripted"
 
 
 def main() -> None:
+    # Here: the processes that a server starts import its main module, too.
+    from mlcc.server.asgi import Settings
+    from mlcc.server.serve import HttpOptions, serve
+
     parser = argparse.ArgumentParser()
     parser.add_argument("--api-key", dest="api_keys", action="append", default=[])
     parser.add_argument("--store", type=Path)

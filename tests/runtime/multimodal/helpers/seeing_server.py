@@ -7,8 +7,6 @@ from functools import partial
 
 from mlcc.limits import body_bytes
 from mlcc.model.model import Model
-from mlcc.server.asgi import Settings
-from mlcc.server.serve import HttpOptions, serve
 from tests.helpers.toy.toy_model import SlowToy
 from tests.runtime.multimodal.helpers.pictures import idefics3
 from tests.runtime.multimodal.helpers.seeing_toy import CAPACITY, seeing_model, text_of
@@ -22,6 +20,10 @@ def open_model(delay: float) -> Model:
 
 
 def main() -> None:
+    # Here: the processes that a server starts import its main module, too.
+    from mlcc.server.asgi import Settings
+    from mlcc.server.serve import HttpOptions, serve
+
     delay = float(sys.argv[1]) if len(sys.argv) > 1 else 0.01
     settings = Settings(max_body_bytes=body_bytes(True), timeout_s=600, max_queue=1000)
     say = partial(print, flush=True)

@@ -10,13 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from mlcc.model.model import ModelText
-from mlcc.server.asgi import Settings
-from mlcc.server.auth.allowed_hosts import allowed_hosts
-from mlcc.server.http.connection import ConnectionLimits
-from mlcc.server.http.tls import Tls
-from mlcc.server.observability.logs import configure
-from mlcc.server.serve import HttpOptions, serve
-from mlcc.server.web import no_web_routes, page_routes
 from mlcc.worker.worker import OpenModel
 from tests.helpers.toy.toy_model import open_toy, open_watched_toy, toy_text
 
@@ -26,6 +19,15 @@ def named_text(name: str) -> ModelText:
 
 
 def main() -> None:
+    # Here: the processes that a server starts import its main module, too.
+    from mlcc.server.asgi import Settings
+    from mlcc.server.auth.allowed_hosts import allowed_hosts
+    from mlcc.server.http.connection import ConnectionLimits
+    from mlcc.server.http.tls import Tls
+    from mlcc.server.observability.logs import configure
+    from mlcc.server.serve import HttpOptions, serve
+    from mlcc.server.web import no_web_routes, page_routes
+
     parser = argparse.ArgumentParser()
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--die-after", type=int, default=0)
