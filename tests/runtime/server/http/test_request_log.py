@@ -100,7 +100,7 @@ def engine(ready: bool, counters: Any) -> Any:
             raise counters
         return counters
 
-    return SimpleNamespace(ready=ready, counters=counted)
+    return SimpleNamespace(ready=ready, counters=counted, asleep=None)
 
 
 def test_the_figures_of_engines_that_are_up_down_busy_or_replicated() -> None:
