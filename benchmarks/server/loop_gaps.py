@@ -33,24 +33,24 @@ COLUMNS = ("own_ms", "callback_cpu_ms", "collection_ms")
 
 def calls() -> list[Call]:
     """Bodies of nearly 4 MiB, the default limit, and the large ones of the soak."""
-    text, said = "word, hello 123 " * 240_000, chat("a")
+    text, messages = "word, hello 123 " * 240_000, chat("a")
     names = {f"p{number}": {"type": "string"} for number in range(100_000)}
     bodies: list[tuple[str, str, dict[str, Any]]] = [
         ("text", "/tokenize", {"content": text}),
         ("text, with pieces", "/tokenize", {"content": text, "with_pieces": True}),
         ("ids to text", "/detokenize", {"tokens": [101, 7] * 500_000}),
-        ("messages, template", "/apply-template", {"messages": said * 120_000}),
+        ("messages, template", "/apply-template", {"messages": messages * 120_000}),
         ("prompt of ids", "/v1/completions", {"prompt": [101, 7] * 500_000}),
         ("prompts", "/v1/completions", {"prompt": ["a"] * 800_000}),
         ("texts to embed", "/v1/embeddings", {"input": ["a"] * 800_000}),
-        ("items", "/v1/responses", {"input": said * 120_000}),
-        ("messages", "/api/chat", {"messages": said * 120_000}),
+        ("items", "/v1/responses", {"input": messages * 120_000}),
+        ("messages", "/api/chat", {"messages": messages * 120_000}),
         ("long message", "/v1/messages", {"max_tokens": 1, "messages": chat(text)}),
-        ("unknown fields", CHAT, {"messages": said, **{f"x{n}": n for n in range(220_000)}}),
-        ("nested lists", CHAT, {"messages": said, "x": [[[[]]]] * 450_000}),
-        ("biases", CHAT, {"messages": said, "logit_bias": {str(n): 1 for n in range(330_000)}}),
-        ("stop strings", CHAT, {"messages": said, "stop": ["a"] * 800_000}),
-        ("properties", CHAT, {"messages": said, "max_tokens": 2, "response_format": {
+        ("unknown fields", CHAT, {"messages": messages, **{f"x{n}": n for n in range(220_000)}}),
+        ("nested lists", CHAT, {"messages": messages, "x": [[[[]]]] * 450_000}),
+        ("biases", CHAT, {"messages": messages, "logit_bias": {str(n): 1 for n in range(330_000)}}),
+        ("stop strings", CHAT, {"messages": messages, "stop": ["a"] * 800_000}),
+        ("properties", CHAT, {"messages": messages, "max_tokens": 2, "response_format": {
             "type": "json_schema", "json_schema": {"name": "a", "schema": {
                 "type": "object", "properties": names}}}}),
         ("echo with logprobs", "/v1/completions",

@@ -77,9 +77,10 @@ async function added(): Promise<Page> {
   return page;
 }
 
-const said = (page: Page, result: string) => // not the copy that screen readers hear
+/** An answer in the conversation, not the copy for screen readers. */
+const answer = (page: Page, result: string) =>
   page.locator('.answer', { hasText: `It is ${result}` });
-const said42 = (page: Page) => said(page, '42');
+const answer42 = (page: Page) => answer(page, '42');
 const run = (page: Page) => page.getByRole('button', { name: 'Run', exact: true });
 
 test('a call is run once the visitor allows it, or always in this chat', async () => {
@@ -93,17 +94,17 @@ test('a call is run once the visitor allows it, or always in this chat', async (
   await look(page);
   expect((await calls()).length).toBe(before);
   await run(page).click();
-  await said42(page).first().waitFor();
+  await answer42(page).first().waitFor();
   expect((await calls()).length).toBe(before + 1);
   await ask(page, 'add');
   await page.getByRole('button', { name: 'Refuse' }).click();
-  await said(page, 'The user did not allow this call.').waitFor();
+  await answer(page, 'The user did not allow this call.').waitFor();
   expect((await calls()).length).toBe(before + 1);
   await ask(page, 'add');
   await page.getByRole('button', { name: 'Always in this chat' }).click();
-  await expect.poll(() => said42(page).count()).toBe(2);
+  await expect.poll(() => answer42(page).count()).toBe(2);
   await ask(page, 'add');
-  await expect.poll(() => said42(page).count()).toBe(3);
+  await expect.poll(() => answer42(page).count()).toBe(3);
   expect((await calls()).length).toBe(before + 3);
   await page.getByRole('button', { name: 'New chat' }).first().click();
   await ask(page, 'add');
@@ -149,6 +150,6 @@ test('a server that has gone is an error beside the call, which may be tried aga
   await page.getByText('It cannot be reached from this page').waitFor();
   await page.unroute('**/mcp');
   await run(page).click();
-  await said42(page).first().waitFor();
+  await answer42(page).first().waitFor();
   await page.evaluate('localStorage.clear()');
 });
