@@ -203,6 +203,8 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     assert set(seeing) == {  # in functions: without pictures, nothing needs Pillow
         f"runtime/mlcc/multimodal/{path} imports {name}"
         for path, names in {
+            "audio/frames.py": ("mlcc.util",),
+            "audio/sound.py": ("soundfile",),
             "image.py": ("PIL", "PIL.Image", "PIL.ImageOps"),
             "processors/processor.py": ("PIL.Image",),
         }.items()

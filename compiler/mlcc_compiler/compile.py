@@ -28,7 +28,7 @@ from mlcc_compiler.calibration.calibrate import CalibratedTensors, calibrate
 from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibration
 from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.vision import TowerCheckpoint
+from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.driver.checks import check_ready
 from mlcc_compiler.driver.libraries import Libraries, build_libraries
 from mlcc_compiler.driver.vision_plan import describe_tower, tower_options
@@ -110,11 +110,11 @@ def _write_artifact(
 def _write_tower(
     plan: Plan, tower: TowerCheckpoint, writer: ArtifactWriter, progress: Progress
 ) -> None:
-    """Compile the vision tower into a folder of the artifact, which is an artifact of its own."""
+    """Compile the tower into a folder of the artifact, which is an artifact of its own."""
     folder = tower.info.folder
     own = resolve_calibration(make_plan(tower, plan.target, tower_options(plan.options, folder)))
     tower.tensors.check_dtypes(own.read_names)
-    progress.decided("vision tower", describe_tower(own))
+    progress.decided(f"{tower.sense} tower", describe_tower(own))
     with ArtifactWriter(writer.folder / folder, _weight_bytes(own)) as inner:
         with build_libraries(_variants(own), inner, progress.phase) as found:
             weights, _ = _convert_weights(own, found, [], None, inner, progress)

@@ -101,6 +101,8 @@ class LoweringConfig:
     """Adds the function `forward_adapters`."""
     generates: bool = True
     """False for an encoder, which has `forward` alone."""
+    first_timestamp: int = 0
+    """As in `AdjustLayout`."""
 
 
 def trace(model: CausalLM | Encoder) -> Traced:
@@ -161,8 +163,10 @@ def lower(
         module = JoinKernels(module, entry).run()
     finish("kernels_joined", module)
     if config.generates:
-        for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
+        for add in (auxiliary.add_sample, auxiliary.add_top_logprobs):
             module = add(module, kernels, config.vocab_size, layout)
+        timestamps = config.first_timestamp
+        module = auxiliary.add_adjust(module, kernels, config.vocab_size, layout, timestamps)
         module = auxiliary.add_copy_pages(module, kernels, caches, layout)
     module = _with_bounds(finish("functions", module), config.bounds)
     target = config.target

@@ -15,20 +15,25 @@ from typing import Any
 from mlcc.artifact.schema import (
     AdaptersInfo,
     AdapterSite,
+    AudioInfo,
     EmbeddingsInfo,
     EncoderInfo,
     Limits,
 )
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
+from mlcc_compiler.checkpoint.audio import audio_tower_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.vision import TowerCheckpoint, tower_of
+from mlcc_compiler.checkpoint.tower import TowerCheckpoint
+from mlcc_compiler.checkpoint.vision import tower_of
 from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_info, step_pools
 from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.driver.toolchain import missing
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import Traced
 from mlcc_compiler.ir.lora import check_lora_limits
+from mlcc_compiler.models.architectures.whisper import FIRST_TIMESTAMP
+from mlcc_compiler.models.audio.whisper import default_batch
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.encoder import Encoder
@@ -36,7 +41,7 @@ from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
-from mlcc_compiler.models.vision.tower import image_rows
+from mlcc_compiler.models.vision.tower import tower_rows
 from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.quantization import scheme
@@ -78,7 +83,8 @@ class Plan:
     split: Split | None = None
     """Partition for tensor parallelism; None = one process computes the model."""
     tower: TowerCheckpoint | None = None
-    """The vision tower, which is compiled into a folder of its own; None = the model reads text."""
+    """The vision or audio tower, which is compiled into a folder of its own; None = the model reads
+    text."""
 
     @cached_property
     def encoder(self) -> EncoderInfo | None:
@@ -138,8 +144,10 @@ class Plan:
         """The record of rows that the host writes, of two steps at most: while one is computed the
         next is written."""
         width, slots = self.caches.embeddings, 2 * self.limits.max_step_tokens
-        if self.tower is not None:
-            slots = max(slots, image_rows(self.tower.config))
+        if self.config.source_rows:
+            slots = self.limits.max_batch * self.config.source_rows
+        elif self.tower is not None:
+            slots = max(slots, tower_rows(self.tower.config))
         return EmbeddingsInfo(slots=slots, width=width) if width else None
 
     @property
@@ -244,7 +252,15 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
     dtype = target.activation_dtype
-    tower = tower_of(checkpoint) if options.vision and encoder_head is None else None
+    tower = audio_tower_of(checkpoint)
+    if tower is not None and isinstance(tower.info, AudioInfo):
+        more = {FIRST_TIMESTAMP: tower.info.first_timestamp}
+        checkpoint = replace(checkpoint, config={**checkpoint.config, **more})
+        options = replace(options, max_batch=options.max_batch or default_batch(tower.config))
+    reads_images = isinstance(checkpoint, TowerCheckpoint)
+    if tower is None and options.vision and encoder_head is None:
+        tower = tower_of(checkpoint)
+        reads_images = reads_images or tower is not None
     if tower is not None and options.ranks > 1:
         raise UnsupportedError(
             f"--tp {options.ranks}: images are not read by several ranks; add --no-vision"
@@ -254,7 +270,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         context,
         dtype,
         encoder_head,
-        reads_images=tower is not None or isinstance(checkpoint, TowerCheckpoint),
+        reads_images=reads_images,
         deepstack=len(tower.config.get("deepstack_visual_indexes", ())) if tower else 0,
     )
     assignment = assign(

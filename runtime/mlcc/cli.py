@@ -45,12 +45,23 @@ _COMMANDS = {
     "serve": "mlcc.commands.serve.command:serve_command",
     "show": "mlcc.commands.show:show_command",
     "stop": "mlcc.commands.servers:stop_command",
+    "transcribe": "mlcc.commands.transcribe:transcribe_command",
     "version": "mlcc.commands.help:version_command",
 }
 """Our own: reading the entry points of all that is installed takes longer than to answer."""
 
 _SECTIONS = {
-    "Chat and serve": ("run", "chat", "serve", "ps", "stop", "launch", "embed", "batch"),
+    "Chat and serve": (
+        "run",
+        "chat",
+        "serve",
+        "ps",
+        "stop",
+        "launch",
+        "embed",
+        "transcribe",
+        "batch",
+    ),
     "Models": ("pull", "list", "show", "rm", "names", "cache"),
     "Compile": ("compile", "inspect", "package", "targets"),
     "Measure": ("bench", "eval", "profile"),

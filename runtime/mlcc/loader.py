@@ -15,7 +15,7 @@ from typing import Any
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.kv_format import check_kv, kv_identity
-from mlcc.artifact.schema import TargetInfo
+from mlcc.artifact.schema import AudioInfo, TargetInfo
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
 from mlcc.device.threads import set_threads
@@ -24,6 +24,7 @@ from mlcc.engine.batch.executor import Executor
 from mlcc.engine.spec_decode.draft_model import shared_group
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
+from mlcc.model.audio_tower import AudioTower
 from mlcc.model.memory.expert_offload import fit_or_offload
 from mlcc.model.memory.page_budget import grow_pools, memory_share, with_pages
 from mlcc.model.memory.planner import needed_bytes, plan_capacity
@@ -114,19 +115,19 @@ def open_model(
 
 def tower_bytes(artifact: Artifact) -> int:
     """What the model's vision tower takes beside it: weights, workspace and caches; 0 = none."""
-    if (info := artifact.manifest.vision) is None:
+    if (info := artifact.manifest.vision or artifact.manifest.audio) is None:
         return 0
     manifest = Artifact.open(artifact.folder / info.folder, verify=False).manifest
     return needed_bytes(plan_capacity(manifest), manifest)
 
 
-def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | None:
-    """The model's vision tower on the same device; None = it reads text only."""
-    if (info := artifact.manifest.vision) is None:
+def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | AudioTower | None:
+    """The model's tower on the same device; None = it reads text only."""
+    if (info := artifact.manifest.vision or artifact.manifest.audio) is None:
         return None
     tower = Artifact.open(artifact.folder / info.folder)
     if tower.manifest.encoder is None:
-        raise ArtifactError(f"{tower.folder}: is no vision tower; compile the model again")
+        raise ArtifactError(f"{tower.folder}: is no tower; compile the model again")
     own = EngineArgs(
         threads=args.threads,
         device=args.device,
@@ -135,7 +136,10 @@ def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | None:
         memory_bytes=args.memory_bytes,
     )
     executor = open_executor(tower, own)
-    return VisionTower(executor, info, tower.manifest.encoder.width)
+    width = tower.manifest.encoder.width
+    if isinstance(info, AudioInfo):
+        return AudioTower(executor, info, width)
+    return VisionTower(executor, info, width)
 
 
 def opener(path: Path, args: EngineArgs) -> Callable[..., Model]:
@@ -339,6 +343,7 @@ def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
             manifest.activation_dtype,
             manifest.adapters,
             manifest.embeddings,
+            manifest.audio.first_timestamp if manifest.audio else 0,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(

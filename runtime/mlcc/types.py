@@ -915,6 +915,54 @@ class EmbeddingList(View):
     usage: EncoderUsage
 
 
+class AudioUsage(View):
+    """What is counted of a recording."""
+
+    type: Literal["duration"]
+    seconds: int
+
+
+class TranscriptionSegment(View):
+    """A part of a transcript between two of the model's timestamps; times are in seconds."""
+
+    id: int
+    seek: int
+    """The frame, of 10 ms, at which its window begins."""
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+    avg_logprob: float
+    """The mean of its window's tokens."""
+    compression_ratio: float
+
+
+class Transcription(View):
+    """The answer of /v1/audio/transcriptions and /translations in the formats json and
+    verbose_json."""
+
+    text: str
+    usage: AudioUsage
+    task: str | None
+    """transcribe or translate, as all below in the format verbose_json."""
+    language: str | None
+    duration: float | None
+    """Seconds of the recording."""
+    segments: list[TranscriptionSegment] | None
+
+
+class TranscriptEvent(View):
+    """A server-sent event of a transcript."""
+
+    type: str
+    """transcript.text.delta, or transcript.text.done at the end."""
+    delta: str | None
+    """A part of the text, in transcript.text.delta."""
+    text: str | None
+    """All of it, in transcript.text.done."""
+    usage: AudioUsage | None
+
+
 class Score(View):
     """The score of one pair of texts."""
 

@@ -1001,6 +1001,58 @@ export interface EmbeddingList {
   usage: EncoderUsage;
 }
 
+/** What is counted of a recording. */
+export interface AudioUsage {
+  type: 'duration';
+  seconds: number;
+}
+
+/** A part of a transcript between two of the model's timestamps; times are in seconds. */
+export interface TranscriptionSegment {
+  id: number;
+  /** The frame, of 10 ms, at which its window begins. */
+  seek: number;
+  start: number;
+  end: number;
+  text: string;
+  tokens: number[];
+  /** The mean of its window's tokens. */
+  avg_logprob: number;
+  compression_ratio: number;
+}
+
+interface Verbose {
+  /** transcribe or translate, as all below in the format verbose_json. */
+  task?: string;
+  language?: string;
+  /** Seconds of the recording. */
+  duration?: number;
+  segments?: TranscriptionSegment[];
+}
+
+/**
+ * The answer of /v1/audio/transcriptions and /translations in the formats json and
+ * verbose_json.
+ */
+export interface Transcription extends Verbose {
+  text: string;
+  usage: AudioUsage;
+}
+
+interface TranscriptText {
+  /** A part of the text, in transcript.text.delta. */
+  delta?: string;
+  /** All of it, in transcript.text.done. */
+  text?: string;
+  usage?: AudioUsage;
+}
+
+/** A server-sent event of a transcript. */
+export interface TranscriptEvent extends TranscriptText {
+  /** transcript.text.delta, or transcript.text.done at the end. */
+  type: string;
+}
+
 /** The score of one pair of texts. */
 export interface Score {
   index: number;

@@ -12,6 +12,7 @@ from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.schema import (
     AdaptersInfo,
     AdapterSite,
+    AudioInfo,
     LibraryInfo,
     MemoryPlan,
     ModelInfo,
@@ -19,6 +20,7 @@ from mlcc.artifact.schema import (
     RanksInfo,
     TargetInfo,
     ToolVersions,
+    VisionInfo,
     WeightsInfo,
     tables_of,
 )
@@ -78,7 +80,8 @@ def manifest_of(
         ranks=ranks,
         embeddings=plan.embeddings,
         token_columns=plan.token_columns,
-        vision=plan.tower.info if plan.tower else None,
+        vision=plan.tower.info if plan.tower and isinstance(plan.tower.info, VisionInfo) else None,
+        audio=plan.tower.info if plan.tower and isinstance(plan.tower.info, AudioInfo) else None,
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(

@@ -27,12 +27,18 @@ def resolve_calibration(plan: Plan) -> Plan:
             "--calibrate FILE, or --calibrate default"
         )
     if requested is not None and requested != NOTHING:
+        if plan.config.source_rows:
+            raise UnsupportedError(
+                f"--calibrate {requested}: a model that hears is not calibrated on a text; leave "
+                "--calibrate out"
+            )
         _check(plan, requested)
         return plan
     if earlier is not None:
         how = Artifact.open(earlier, host=False).manifest.quantization
         return _with_calibrate(plan, how.options.get("calibrated"))
-    if requested == NOTHING or plan.encoder_head is not None or not _uses_statistics(plan):
+    no_text = plan.encoder_head is not None or plan.config.source_rows
+    if requested == NOTHING or no_text or not _uses_statistics(plan):
         return _with_calibrate(plan, None)
     if any(".experts." in name for name in plan.traced.names):
         why = "weights are rounded without the sizes of their inputs, as experts are too many"

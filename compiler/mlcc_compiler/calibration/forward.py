@@ -25,6 +25,7 @@ from mlcc.device.reference.caches import (
     CachedOperator,
     EmbeddingsOperator,
     LayerCache,
+    SourceOperator,
     StepOperator,
     layer_caches,
 )
@@ -32,6 +33,7 @@ from mlcc.device.reference.executor import OPERATORS
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, Capacity
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.errors import UnsupportedError
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.models.registry import build_model
@@ -168,6 +170,8 @@ class Forward:
             return operator.twin(self.step, *inputs, *node["attributes"])
         if isinstance(operator, EmbeddingsOperator):
             return operator.twin(np.zeros((0, 0), np.float32), *inputs, *node["attributes"])
+        if isinstance(operator, SourceOperator):
+            raise UnsupportedError("a model that hears is not run on a text alone")
         return operator(*inputs, *node["attributes"])
 
     def _attention(self, inputs: Sequence[Array], layer: int, record: str) -> Array:

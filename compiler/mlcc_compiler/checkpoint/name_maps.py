@@ -160,6 +160,11 @@ _GEMMA4 = (
         experts=True,
     ),
 )
+_WHISPER = (
+    NameRule(r"model\.decoder\.layer_norm\.(.*)", (r"model.norm.\1",)),
+    NameRule(r"model\.decoder\.(.*)", (r"model.\1",)),
+    NameRule(r"proj_out\.(.*)", (r"lm_head.\1",)),
+)
 _ERNIE = (
     NameRule(
         r"(.*\.mlp)\.moe_statics\.e_score_correction_bias",
@@ -190,6 +195,7 @@ NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
     "gpt_oss": _GPT_OSS,
     "mistral4": _STACKED,
     "llama4_text": _LLAMA4,
+    "whisper": _WHISPER,
 }
 
 

@@ -17,6 +17,7 @@ from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.files import read_object
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
+from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import gemma3, idefics3, qwen2_5_vl, qwen2_vl, qwen3_vl
@@ -46,32 +47,6 @@ class Family:
     """Matrices that are [in, out] in the checkpoint: the end of the name there -> here."""
 
 
-class TowerCheckpoint(Checkpoint):
-    """A vision tower as a checkpoint of its own, without tokenizer and templates."""
-
-    def __init__(
-        self, parent: Checkpoint, family: Family, config: dict[str, Any], info: VisionInfo
-    ) -> None:
-        super().__init__(parent.folder, config, {"model_type": family.tower}, {}, {}, {})
-        vars(self).update(parent=parent, info=info)  # a frozen dataclass
-        vars(self)["tensors"] = TowerTensors(
-            parent.tensors,
-            family.prefixes,
-            info,
-            patches_per_side(config) if config.get("image_size") else 0,
-            family.transposed,
-        )
-        vars(self).update(tokenizer=b"", special_tokens={}, eos_token_ids=())
-
-    parent: Checkpoint
-    info: VisionInfo
-
-    @property
-    def name(self) -> str:
-        """The whole model's."""
-        return self.parent.name
-
-
 def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     """The checkpoint's vision tower; None if it has none, or one that is not built. Raises
     CheckpointError for values that make no sense."""
@@ -90,7 +65,10 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
         "text_hidden_size": require(checkpoint.config, "hidden_size"),
         "vocab_size": 1,
     }
-    return TowerCheckpoint(checkpoint, family, config, _info(checkpoint, family, config))
+    info = _info(checkpoint, family, config)
+    side = patches_per_side(config) if config.get("image_size") else 0
+    tensors = TowerTensors(checkpoint.tensors, family.prefixes, info, side, family.transposed)
+    return TowerCheckpoint(checkpoint, config, info, tensors)
 
 
 def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> VisionInfo:

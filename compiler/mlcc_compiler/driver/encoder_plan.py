@@ -9,11 +9,11 @@ from mlcc.artifact.schema import EncoderInfo
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.sentence_transformers import dense_folders, encoder_head_of, pair_of
-from mlcc_compiler.checkpoint.vision import TowerCheckpoint
+from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.pooling import EncoderHead
-from mlcc_compiler.models.vision.tower import image_rows
+from mlcc_compiler.models.vision.tower import tower_rows
 from mlcc_compiler.weights.encoder import with_answers, with_dense
 
 ENCODER_BATCH = 64
@@ -29,7 +29,7 @@ def as_encoder(
     CheckpointError, and UnsupportedError for unsupported encoders.
     """
     if isinstance(checkpoint, TowerCheckpoint):
-        rows = image_rows(checkpoint.config)
+        rows = tower_rows(checkpoint.config)
         return checkpoint, EncoderHead("cls", normalize=False, image_rows=rows)
     encoder_head = encoder_head_of(checkpoint, reranker)
     if encoder_head is None:
@@ -61,8 +61,9 @@ def encoder_info(model: Encoder, encoder_head: EncoderHead, tokenizer: bytes) ->
     joins = encoder_head.labels == 1 and not encoder_head.template
     pair, apart = pair_of(tokenizer) if joins else ((), False)
     task = {0: "embed", 1: "score"}.get(encoder_head.labels, "classify")
+    sense = "audio" if model.config.architecture == "whisper_audio" else "vision"
     return EncoderInfo(
-        task="vision" if encoder_head.image_rows else task,
+        task=sense if encoder_head.image_rows else task,
         pooling=encoder_head.pooling,
         width=model.width,
         normalize=encoder_head.normalize,

@@ -139,6 +139,7 @@ def _lower(plan: Plan, report: Report) -> Lowered:
         plan.vocab_size,
         lora=plan.options.adapters,
         generates=plan.encoder is None,
+        first_timestamp=plan.config.first_timestamp,
     )
     lowered = lower(plan.traced, config, IrDump(plan.options.dump_ir), report)
     caches, vocab = plan.caches.infos(plan.pools), plan.vocab_size

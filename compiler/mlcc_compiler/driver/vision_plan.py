@@ -43,7 +43,7 @@ def describe_tower(plan: Plan) -> str:
     """A line about a tower's plan, for the user."""
     assert plan.encoder_head is not None
     rows, patches = plan.encoder_head.image_rows, plan.limits.context
-    return (
-        f"{plan.parameters:,} weights in {plan.scheme_summary()}; {patches} patches of a tile "
-        f"become {rows} tokens"
-    )
+    weights = f"{plan.parameters:,} weights in {plan.scheme_summary()}"
+    if plan.encoder is not None and plan.encoder.task == "audio":
+        return f"{weights}; a window of {rows // 50} s becomes {rows} rows of keys and values"
+    return f"{weights}; {patches} patches of a tile become {rows} tokens"

@@ -98,6 +98,10 @@ class DecoderConfig:
     final_softcap: float | None = None
     growth: QueryScaling | None = None
     """Scaling of queries with their position; None = none."""
+    source_rows: int = 0
+    """Rows of an encoder to which all layers attend too (cross-attention); 0 = none."""
+    first_timestamp: int = 0
+    """Tokens from here on are timestamps; 0 = none are."""
     images_both_ways: bool = False
     """Whether the tokens of an image attend to all of it, later ones included."""
     in_windows: tuple[bool, ...] = ()
@@ -130,7 +134,9 @@ class DecoderConfig:
 
     @property
     def token_columns(self) -> tuple[str, ...]:
-        """Columns of a step's tokens that only models that read images have."""
+        """Columns of a step's tokens that only models that read images or sound have."""
+        if self.source_rows:
+            return ("source_row",)
         if not self.reads_images:
             return ()
         windowed = any(self.in_windows)

@@ -168,6 +168,16 @@ def latent_attention(
     return _call("latent_attention", [*queries, *appended], [layer, shape.to_json()], out)
 
 
+def cross_attention(q: Tensor, layer: int, layers: int, rows: int, scale: float) -> Tensor:
+    """Attention of each token over the `rows` rows of an encoder that belong to its sequence.
+
+    q a[n, heads, head_dim] -> the same. The host wrote the rows, each with the keys and values of
+    all `layers`: f32[layers * 2 * heads * head_dim], of `layer` first its key. The step says where
+    a sequence's rows begin.
+    """
+    return _call("cross_attention", [q], [layer, layers, rows, float(scale)], q.shape)
+
+
 def causal_conv(
     x: Tensor, weight: Tensor, bias: Tensor | None, layer: int, shape: ConvShape
 ) -> Tensor:

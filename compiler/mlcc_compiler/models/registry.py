@@ -58,7 +58,9 @@ from mlcc_compiler.models.architectures import (
     roberta,
     smollm3,
     starcoder2,
+    whisper,
 )
+from mlcc_compiler.models.audio import whisper as whisper_audio
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
 from mlcc_compiler.models.closest_architecture import closest_architecture
 from mlcc_compiler.models.config import DecoderConfig, rope_parameters
@@ -137,6 +139,9 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen2_moe": qwen2_moe,
 }
 
+HEARING: dict[str, Any] = {"whisper": whisper}
+"""Decoders that attend to the rows of an audio tower."""
+
 ENCODERS: dict[str, Any] = {
     "bert": bert,
     "roberta": roberta,
@@ -151,8 +156,10 @@ TOWERS: dict[str, Any] = {
     "qwen2_vl_vision": qwen2_vl_vision,
     "qwen2_5_vl_vision": qwen2_5_vl_vision,
     "qwen3_vl_vision": qwen3_vl_vision,
+    "whisper_audio": whisper_audio,
 }
-"""Vision towers of multimodal checkpoints (`checkpoint/vision.py`), which are encoders too."""
+"""Towers of multimodal checkpoints (`checkpoint/vision.py`, `checkpoint/audio.py`), which are
+encoders too."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +230,7 @@ def build_model(
 
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
-    known = {**ARCHITECTURES, **ENCODERS}
+    known = {**ARCHITECTURES, **ENCODERS, **HEARING}
     if kind in TOWERS:
         return TOWERS[kind]
     if kind not in known:

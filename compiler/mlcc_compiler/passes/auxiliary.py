@@ -4,6 +4,8 @@ and `interface`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import ir, relax
@@ -54,13 +56,18 @@ def _add(
 
 
 def add_adjust(
-    module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
+    module: ir.IRModule,
+    kernels: KernelSet,
+    vocab_size: int,
+    layout: StepLayout,
+    first_timestamp: int = 0,
 ) -> ir.IRModule:
     """adjust(logits f32[r, V], adjustments, last_sampled) -> logits, in place: called only if a row
-    is adjusted. last_sampled is the previous step's, the same as for `forward`."""
+    is adjusted. last_sampled is the previous step's, the same as for `forward`. first_timestamp: as
+    in `AdjustLayout`."""
     graph = Graph(module)
     builder = graph.builder
-    adjusting = AdjustLayout.of(layout, vocab_size)
+    adjusting = replace(AdjustLayout.of(layout, vocab_size), first_timestamp=first_timestamp)
     logits = relax.Var("logits", tensor([size_variable("r"), vocab_size]))
     words = relax.Var("adjustments", tensor([adjusting.words], "int32"))
     last = relax.Var("last_sampled", tensor([size_variable("m")], "int32"))

@@ -7,6 +7,7 @@ with a state a group of slots.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.caches import RECORDS, CachePlan, Caches, CacheSpec, LayerRecord, PagedRecord
@@ -39,8 +40,11 @@ def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
 
 
 def _embeddings_width(function: relax.Function) -> int:
-    """Width of the rows of `inputs_embeds`; 0 = the model reads none."""
+    """Width of the rows that the host writes; 0 = the model reads none."""
     for name, arguments in map(call_parts, calls(function)):
+        if name == PREFIX + "cross_attention":
+            q, _, layers, *_ = arguments
+            return 2 * int(literal(layers)) * prod(map(int, q.ty.shape.values[1:]))
         if name == PREFIX + "inputs_embeds":
             width, _, _, parts, _ = (int(literal(number)) for number in arguments[-5:])
             return width * parts

@@ -97,6 +97,17 @@ class PagedKV(Rewriter):
         kernel = self.kernels.kernel("inputs_embeds", *numbers)
         return self.call_tir(kernel, "inputs_embeds", [*tensors, rows], call.ty_args[0])
 
+    def op_cross_attention(self, arguments: list[Any], call: relax.Call) -> Any:
+        """The step says where a sequence's rows begin among the last of the caches' tensors."""
+        q, layer, layers, rows, scale = arguments
+        numbers = (
+            *(int(literal(number)) for number in (layer, layers, rows)),
+            float(literal(scale)),
+        )
+        kernel = self.kernels.kernel("cross_attention", self.layout, tuple(dims(q)[1:]), *numbers)
+        embeddings = self.builder.emit(relax.TupleGetItem(self.tensors, len(self.caches.tensors)))
+        return self.call_tir(kernel, "cross_attention", [q, self.step, embeddings], call.ty_args[0])
+
     def op_mrope_table(self, arguments: list[Any], call: relax.Call) -> Any:
         """The step has time, row and column of each token."""
         positions, inv_freq, scale, sections, interleaved = arguments

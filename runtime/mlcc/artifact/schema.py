@@ -280,7 +280,7 @@ class EncoderInfo:
 
     task: str
     """embed; score: one number for a pair of texts; classify: a number for each class of a text;
-    vision: rows of an image."""
+    vision: rows of an image; audio: rows of a window of sound."""
     pooling: str
     """The token that a row is read from: cls = the first, last = the last, mean = any."""
     width: int
@@ -361,6 +361,46 @@ class VisionInfo:
 
 
 @fast_dataclass(frozen=True, kw_only=True)
+class AudioInfo:
+    """How sound becomes rows that the decoder attends to, for a model with an audio tower, and the
+    tokens that begin its output."""
+
+    processor: str
+    """whisper: log-mel spectrograms of windows."""
+    bins: int
+    """Mel bins of a frame, which is 10 ms."""
+    rows: int
+    """Rows of a window; each is of two frames."""
+    start_id: int
+    """The token that begins a transcript."""
+    no_timestamps_id: int
+    """The token that asks for text only. Timestamps follow it, one for each row."""
+    languages: dict[str, int]
+    """Code -> token; {} = the model knows English only, and no tasks."""
+    transcribe_id: int = -1
+    """Tokens of the tasks; -1 = none."""
+    translate_id: int = -1
+    previous_id: int = -1
+    """The token before the text of the window before; -1 = none."""
+    no_speech_id: int = -1
+    """The token whose probability is that of silence; -1 = none."""
+    latest_start: int = -1
+    """The latest timestamp that may begin a window's transcript; -1 = any."""
+    folder: str = "audio"
+    """The tower's own artifact, below the model's folder."""
+
+    @property
+    def first_timestamp(self) -> int:
+        """The token of a window's beginning; the next is of its next row."""
+        return self.no_timestamps_id + 1
+
+    @property
+    def seconds(self) -> float:
+        """Length of a window."""
+        return self.rows / 50
+
+
+@fast_dataclass(frozen=True, kw_only=True)
 class FileEntry:
     """A file of the folder, other than the manifest. Hashes are sha256 in lower-case hex."""
 
@@ -424,6 +464,8 @@ class ManifestRecord:
     """Further columns of tokens: `mlcc.engine.batch.tables.TOKEN_COLUMNS`."""
     vision: VisionInfo | None = None
     """None = the model reads text only."""
+    audio: AudioInfo | None = None
+    """None = the model hears nothing."""
     activation_dtype: str = "float32"
     """Dtype of activations between operators. Logits are always float32."""
     schema_version: int = SCHEMA_VERSION

@@ -249,6 +249,10 @@ def _check_tokens(
         first = batch.column(table, "visible_from")
         good = all(0 <= seen <= own for seen, own in zip(first, positions, strict=True))
         require(good, f"tokens see from {first}")
+    if "source_row" in table.columns:
+        rows = batch.column(table, "source_row")
+        good = all(0 <= row < max(1, capacity.embedding_slots) for row in rows)
+        require(good, f"tokens attend to the rows from {rows}")
     owners = [s for s, span in enumerate(spans) for _ in range(span.count)]
     require(batch.column(table, "sequence") == owners, f"sequences are not {owners}")
     for g, group in enumerate(capacity.groups):

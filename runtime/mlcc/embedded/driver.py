@@ -23,6 +23,7 @@ from mlcc.embedded.vision import TabTower
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
+from mlcc.engine.request import ImageTile
 from mlcc.errors import DeviceLostError, MlccError, UnsupportedError, public_error
 from mlcc.lora.loader import AdapterLoader
 
@@ -190,7 +191,7 @@ class LoopDriver(BaseDriver):
         image = images.to_encode[0]
         if self._tower is None:
             raise UnsupportedError("the model was opened without its vision tower")
-        assert image.tile is not None
+        assert isinstance(image.tile, ImageTile)  # a tab opens no model that hears
         rows = await self._tower.encode(image.tile)
         self.counters.wait_ms += (perf_counter() - t0) * 1e3
         if image.slots is not None:  # else all of them were

@@ -83,6 +83,7 @@ class Engine:
             capacity.embedding_slots,
             capacity.vocab_size,
             capacity.max_step_tokens - capacity.max_batch if both_ways else 0,
+            capacity.window_rows,
         )
         """Images of the requests. The driver makes their rows and writes them to their slots."""
         self._scheduler = Scheduler(

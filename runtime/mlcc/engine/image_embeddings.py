@@ -20,7 +20,7 @@ from math import isqrt
 from typing import NamedTuple
 
 from mlcc.engine.batch.batch import int32
-from mlcc.engine.request import ImageTile, Request
+from mlcc.engine.request import AudioWindow, ImageTile, Request
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
 
 MOST_KNOWN = 1 << 16
@@ -35,8 +35,8 @@ class ImageRows:
     rows: int
     first_id: int
     """Id of its first row in the prefix cache."""
-    tile: ImageTile | None = None
-    """Its pixels; None = no unfinished request has it."""
+    tile: ImageTile | AudioWindow | None = None
+    """Its pixels, or the features of a window of sound; None = no unfinished request has it."""
     users: int = 0
     """Unfinished requests."""
     slots: array[int] | None = None
@@ -47,7 +47,8 @@ class ImageRows:
 
 
 class ImageSpan(NamedTuple):
-    """A tile in a prompt: tokens start .. end."""
+    """A tile in a prompt: tokens start .. end. A window of sound stands for no token: every token
+    of the sequence attends to its rows."""
 
     start: int
     end: int
@@ -56,9 +57,16 @@ class ImageSpan(NamedTuple):
     """Of its rows' grid."""
 
     @property
+    def is_source(self) -> bool:
+        """Whether it is a window of sound."""
+        return self.start == self.end
+
+    @property
     def saved(self) -> int:
         """Positions that M-RoPE saves: a tile takes as many as its longer side has rows."""
         rows = self.end - self.start
+        if not rows:
+            return 0
         return rows - max(self.columns, rows // self.columns)
 
 
@@ -69,6 +77,9 @@ def _columns(tile: ImageTile) -> int:
 
 def image_columns(spans: Sequence[ImageSpan], start: int, count: int) -> dict[str, array[int]]:
     """The further columns of a sequence's tokens from `start` on, `count` of them."""
+    if spans[0].is_source:
+        assert spans[0].image.slots is not None
+        return {"source_row": spans[0].image.slots[:1] * count}
     visible = int32(range(start, start + count))
     time, row, column = visible[:], visible[:], visible[:]
     saved, end = 0, start + count
@@ -98,10 +109,14 @@ def image_columns(spans: Sequence[ImageSpan], start: int, count: int) -> dict[st
 class ImageEmbeddings:
     """The images of one engine. slots: rows that fit the device at once; 0 = the model reads
     text only. whole_within: tokens of a step, if the model sees an image both ways, so that all
-    its tokens have to be in one step; 0 = an image may be cut."""
+    its tokens have to be in one step; 0 = an image may be cut. window_rows: rows of a window of
+    sound, each request's own; 0 = the model hears nothing."""
 
-    def __init__(self, slots: int, vocab_size: int, whole_within: int = 0) -> None:
+    def __init__(
+        self, slots: int, vocab_size: int, whole_within: int = 0, window_rows: int = 0
+    ) -> None:
         self.count = slots
+        self._window_rows, self._hears = window_rows, bool(window_rows)
         self._whole_within = whole_within
         self.to_encode: list[ImageRows] = []
         """Images that the driver has to make and write to their slots, and then to `mark_ready`."""
@@ -122,6 +137,8 @@ class ImageEmbeddings:
             )
             for tile in request.images
         ]
+        if request.audio is not None:
+            spans.append(ImageSpan(0, 0, self._of(request.audio, request.scope)))
         for span in spans:
             span.image.users += 1
         return tuple(spans)
@@ -129,6 +146,20 @@ class ImageEmbeddings:
     def check(self, request: Request) -> None:
         """Raise UnsupportedError if the model reads no images, CapacityError for a tile with more
         rows than slots, InvalidRequestError for tiles that do not fit the prompt."""
+        if (request.audio is None) == self._hears:
+            raise UnsupportedError(
+                "this model transcribes sound and answers no prompt of text; POST the file to "
+                "/v1/audio/transcriptions, or type mlcc transcribe FILE"
+                if self._hears
+                else "this model reads text only: it has no audio tower; load a Whisper to "
+                "transcribe sound",
+                code="unsupported_content_part",
+            )
+        if self._hears and request.audio is not None and request.audio.rows != self._window_rows:
+            raise InvalidRequestError(
+                f"a window of {request.audio.rows} rows, and the model reads {self._window_rows}",
+                param="audio",
+            )
         if request.images and not self.count:
             raise UnsupportedError(
                 "this engine reads text only: the model has no vision tower, or nothing runs one "
@@ -153,13 +184,14 @@ class ImageEmbeddings:
                 )
             end = tile.start + tile.rows
 
-    def _of(self, tile: ImageTile, scope: object) -> ImageRows:
+    def _of(self, tile: ImageTile | AudioWindow, scope: object) -> ImageRows:
         image = self._known.get((tile.key, scope))
         if image is None or image.rows != tile.rows:
-            if self._next_id + tile.rows > _LAST_ID:
+            ids = tile.rows if isinstance(tile, ImageTile) else 0  # no token names a window's rows
+            if self._next_id + ids > _LAST_ID:
                 raise CapacityError("the ids of images are used up; restart the server")
             image = ImageRows(tile.rows, self._next_id)
-            self._next_id += tile.rows
+            self._next_id += ids
             self._known[tile.key, scope] = image
             self._forget()
         self._known.move_to_end((tile.key, scope))
@@ -187,15 +219,21 @@ class ImageEmbeddings:
         """Images used from now on stay where they are until the next step is planned."""
         self._step = step
 
+    def hold(self, spans: Sequence[ImageSpan]) -> None:
+        """A running sequence's window of sound stays where it is in this step."""
+        for span in spans:
+            if span.is_source and span.image.slots is not None:
+                span.image.step = self._step
+
     def ready_tokens(self, spans: Sequence[ImageSpan], start: int, count: int) -> int:
         """How many of the `count` tokens from `start` on may be computed now. Those of images may
         once their rows are on the device; images that are not there are queued in `to_encode`, as
         many as fit, and none of these tokens is computed before they are there."""
         end = start + self.whole(spans, start, count)
-        mine = [span for span in spans if span.end > start and span.start < end]
+        mine = [s for s in spans if (s.end > start and s.start < end) or s.is_source]
         for i, span in enumerate(mine):
             if not self._has_slots(span.image):
-                end, mine = span.start, mine[:i]
+                end, mine = span.start, mine[:i]  # a window of sound begins before all tokens
                 break
         return max(0, end - start) if all(span.image.ready for span in mine) else 0
 
@@ -273,6 +311,8 @@ class ImageEmbeddings:
         for start, end, image, _ in spans:
             if start >= len(found):
                 break
+            if start == end:  # a window of sound, which the scope names
+                continue
             ids = range(image.first_id, image.first_id + image.rows)
             found[start:end] = int32(ids[: len(found) - start])
         return found

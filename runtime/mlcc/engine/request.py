@@ -247,6 +247,17 @@ class ImageTile:
 
 
 @dataclass(frozen=True, slots=True)
+class AudioWindow:
+    """A window of sound that the audio tower reads: its rows are what the decoder attends to."""
+
+    rows: int
+    key: bytes
+    """sha256 of the features."""
+    features: bytes
+    """float32 log-mel frames [2 * rows, bins]."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One prompt to answer. `id` is unique among the unfinished requests."""
 
@@ -289,14 +300,19 @@ class Request:
     images: tuple[ImageTile, ...] = ()
     """Tiles in the order of the prompt, which holds the model's image token in their places."""
 
+    audio: AudioWindow | None = None
+    """What a model with an audio tower listens to; its prompt is only the beginning of the
+    transcript."""
+
     prediction: Sequence[int] = ()
     """Predicted output tokens, from the client. Speculation drafts from them, so the output may
     come faster; it is the same output (`ngram.py`)."""
 
     @property
-    def scope(self) -> tuple[str, str]:
-        """Requests of one scope share cached prefixes."""
-        return self.tenant, self.cache_salt
+    def scope(self) -> tuple[str, ...]:
+        """Requests of one scope share cached prefixes; of other sound it is another."""
+        scope = self.tenant, self.cache_salt
+        return scope if self.audio is None else (*scope, self.audio.key.hex())
 
     def __post_init__(self) -> None:
         _require(isinstance(self.id, str) and self.id != "", "id", self.id, "a non-empty string")

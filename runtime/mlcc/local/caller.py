@@ -19,7 +19,7 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, Whole
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, FormPart, Whole
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
@@ -65,6 +65,14 @@ class Caller:
         _check(response)
         assert isinstance(response.body, Whole)
         return View(json.loads(str(response.body)))
+
+    async def send(self, path: str, fields: Mapping[str, str], file: bytes) -> Any:
+        """The answer to a form with a file: a view, or a text. Raises as `ask`."""
+        response = await self._service.answer(_form(path, fields, file))
+        _check(response)
+        assert isinstance(response.body, Whole)
+        is_json, text = response.headers["content-type"] == JSON_TYPE, str(response.body)
+        return View(json.loads(text)) if is_json else text
 
     async def load_adapter(self, name: str, folder: str | Path, in_place: bool) -> None:
         """Load a PEFT folder. Raises MlccError for a bad folder or name."""
@@ -139,6 +147,18 @@ def _request(method: str, path: str, fields: Mapping[str, Any] | None) -> ApiReq
         return body
 
     return ApiRequest(method, path, {"content-type": JSON_TYPE}, read)
+
+
+def _form(path: str, fields: Mapping[str, str], file: bytes) -> ApiRequest:
+    async def pieces(data: bytes) -> AsyncIterator[bytes]:
+        yield data
+
+    async def parts(most: int) -> AsyncIterator[FormPart]:
+        for name, text in fields.items():
+            yield FormPart(name, None, pieces(text.encode()))
+        yield FormPart("file", "file", pieces(file))
+
+    return ApiRequest("POST", path, form=parts)
 
 
 def _encoded(fields: Mapping[str, Any]) -> bytes:

@@ -22,6 +22,7 @@ from mlcc.local.resources import (
     AsyncCompletions,
     AsyncEmbeddings,
     AsyncRerank,
+    Audio,
     Chat,
     ChatCompletions,
     Completions,
@@ -110,6 +111,8 @@ class Engine(_Base):
         """For encoders: `create(input=...)`."""
         self.rerank = Rerank(self._caller, RERANK)
         """For rerankers: `create(query=..., documents=[...])`."""
+        self.audio = Audio(self._caller)
+        """For models that hear: `audio.transcriptions.create(file="speech.wav")`."""
 
     def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
         """Load a LoRA adapter (a PEFT folder) as `model=name`. `in_place`: replace a loaded adapter

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from mlcc.local.caller import Caller, Chunks
 
@@ -160,6 +161,51 @@ class Embeddings(_Answers):
     if TYPE_CHECKING:
 
         def create(self, **fields: Unpack[EmbeddingRequest]) -> EmbeddingList: ...
+
+
+File = str | Path | bytes | IO[bytes]
+"""A recording: its path, its bytes, or a file that is open."""
+
+
+class Transcriptions:
+    """`create` of transcripts, or of translations into English."""
+
+    def __init__(self, caller: Caller, path: str) -> None:
+        self._caller, self._path = caller, path
+
+    def create(
+        self,
+        *,
+        file: File,
+        language: str | None = None,
+        prompt: str | None = None,
+        response_format: str = "json",
+        temperature: float = 0.0,
+    ) -> Any:
+        """The transcript of a recording; in the formats text, srt and vtt it is a text. Raises
+        MlccError."""
+        fields = {
+            "language": language or "",
+            "prompt": prompt or "",
+            "response_format": response_format,
+            "temperature": str(temperature),
+        }
+        return wait(self._caller, self._caller.send(self._path, fields, read_file(file)))
+
+
+class Audio:
+    """Transcripts, and translations into English."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.transcriptions = Transcriptions(caller, "/v1/audio/transcriptions")
+        self.translations = Transcriptions(caller, "/v1/audio/translations")
+
+
+def read_file(file: File) -> bytes:
+    """The bytes of a recording."""
+    if isinstance(file, bytes):
+        return file
+    return Path(file).read_bytes() if isinstance(file, str | Path) else file.read()
 
 
 class Rerank(_Answers):

@@ -12,6 +12,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.engine import Engine
@@ -134,9 +135,10 @@ class Driver:
         """Make the rows of one waiting image; the next step runs before the next image."""
         image = self.engine.images.to_encode[0]
         if self._tower is None:
-            raise UnsupportedError("the model was opened without its vision tower")
-        assert image.tile is not None and image.slots is not None
-        self._executor.write_embeddings(image.slots, self._tower.encode(image.tile))
+            raise UnsupportedError("the model was opened without its tower")
+        tile: Any = image.tile  # of the tower's kind
+        assert tile is not None and image.slots is not None
+        self._executor.write_embeddings(image.slots, self._tower.encode(tile))
         self.engine.images.mark_ready(image)
 
     def _run_draft(self) -> None:

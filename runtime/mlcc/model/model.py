@@ -25,7 +25,7 @@ from mlcc.api.parsers.output_format import (
     new_content_parser,
     output_format_of,
 )
-from mlcc.artifact.schema import AdaptersInfo, EncoderInfo, VisionInfo
+from mlcc.artifact.schema import AdaptersInfo, AudioInfo, EncoderInfo, VisionInfo
 from mlcc.engine.admission import too_long
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.executor import Executor
@@ -35,6 +35,7 @@ from mlcc.engine.migration import Identity
 from mlcc.engine.sampling.grammar import Grammars
 from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.model.audio_tower import AudioTower
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
@@ -70,6 +71,8 @@ class ModelText:
     """Pooling and prompts of an encoder; None = a generative model."""
     vision: VisionInfo | None = None
     """How images become rows of the prompt; None = the model reads text only."""
+    audio: AudioInfo | None = None
+    """How sound becomes rows, and the tokens of transcripts; None = the model hears nothing."""
 
     @property
     def output_format(self) -> OutputFormat:
@@ -330,8 +333,8 @@ class Model:
     """The executor of the draft model, if there is one."""
     adapters: AdaptersInfo | None = None
     """LoRA slots on the device; None = compiled without."""
-    tower: VisionTower | None = None
-    """Computes the rows of images; None = the model reads text only."""
+    tower: VisionTower | AudioTower | None = None
+    """Computes the rows of images or of sound; None = the model reads text only."""
     identity: Identity | None = None
     """Identity of its KV pages, for `kv_transfer.py`; None = not transferable."""
 

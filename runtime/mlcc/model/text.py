@@ -62,6 +62,10 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
     grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)
     try:
         text = read_text(artifact.manifest, artifact.text, tokenizer)
+        if (audio := artifact.manifest.audio) is not None:
+            from mlcc.multimodal.audio.timestamps import TranscriptGrammars
+
+            grammars = TranscriptGrammars(audio, info.vocab_size)
         return replace(text, grammars=grammars)
     except ArtifactError as error:
         raise ArtifactError(f"{artifact.folder}: {error.message}") from error
@@ -82,10 +86,11 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         tool_template=ChatTemplate(tools, info.special_tokens, control, marks) if tools else None,
         eos_ids=ends,
         sampling={**recommended(config), **tokens_never_sampled(config, info.vocab_size, ends)},
-        notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
+        notes=() if template or manifest.encoder or manifest.audio else (_NO_TEMPLATE,),
         info=model_about(manifest, config),
         encoder=manifest.encoder,
         vision=manifest.vision,
+        audio=manifest.audio,
     )
 
 

@@ -51,7 +51,7 @@ class TileStep:
         first = capacity.vocab_size
         ids = int32(range(first, first + self.patches))
         columns = self._grid.columns if capacity.layout.token_columns else {}
-        writer.sequence(ids, 0, _pages(capacity, self.patches), columns=columns)
+        writer.sequence(ids, 0, first_pages(capacity, self.patches), columns=columns)
         for row in range(0, self.patches, self._block):
             writer.row(row)
         return writer.finish()
@@ -97,6 +97,6 @@ class VisionTower:
         self._executor.close()
 
 
-def _pages(capacity: Capacity, tokens: int) -> list[PageList]:
+def first_pages(capacity: Capacity, tokens: int) -> list[PageList]:
     """The first pages of each group: a tower keeps nothing between steps."""
     return [PageList(int32(range(-(-tokens // group.page_size)))) for group in capacity.groups]

@@ -77,7 +77,7 @@ def operation(route: Route) -> Schema:
         body = {"application/json": {"schema": _ref(route.body.name)}}
         found["requestBody"] = {"required": True, "content": body}
     if route.form:
-        form = {name: {"type": "string"} for name in route.form}
+        form = {name: {"type": "string"} for name in (*route.form, *route.form_options)}
         form[route.form[0]]["format"] = "binary"
         schema = {"type": "object", "properties": form, "required": [*route.form]}
         content = {"multipart/form-data": {"schema": schema}}

@@ -78,6 +78,11 @@ class Service:
     async def _meant(self, route: Route, request: ApiRequest) -> tuple[ApiRequest, str | None]:
         """The request with its body read, and the model that it names. Raises InvalidRequestError
         for a body that names none, where there are several."""
+        if route.form:
+            from mlcc.service.protocols.audio import read_form
+
+            form = await read_form(request)
+            return replace(request, parsed=ParsedBody(form)), form[0].model
         queried = parse_qs(request.query).get("model", [None])[0]
         if route.body is None:
             return request, queried

@@ -167,6 +167,16 @@ class Module(Protocol):
 
     def tokenizer(self, json: bytes, /) -> OpenTokenizer: ...
 
+    def log_mel(
+        self, samples: bytes, frames: int, bins: int, largest: float, wanted: bool, /
+    ) -> tuple[bytearray, float]:
+        """Frames of float32 samples, if wanted, and the largest log10 so far."""
+        ...
+
+    def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytearray:
+        """float32 samples at another rate."""
+        ...
+
     def webgpu(self, path: bytes, why_absent: str, /) -> None: ...
 
     def webgpu_devices(self) -> str: ...

@@ -151,7 +151,7 @@ typedef struct {
   const mlcc_adapter_tensor* adapters;  // in the order in which `forward_adapters` takes them
   mlcc_ranks ranks;  // CPUs only
   int32_t token_columns;  // a bit for each further column of tokens: visible_until 1, position_t 2, position_h 4,
-                          // position_w 8, hidden_row 16, visible_from 32
+                          // position_w 8, hidden_row 16, visible_from 32, source_row 64
 } mlcc_executor_options;
 
 // Statistics of a kernel since `mlcc_executor_watch`.
@@ -258,6 +258,17 @@ MLCC_API mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, cons
 // Pillow's number, 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic. Sides are at most 16384. Needs no executor.
 MLCC_API mlcc_executor_status mlcc_executor_resize(const uint8_t* pixels, int32_t width, int32_t height, int32_t filter,
                                                    uint8_t* resized, int32_t to_width, int32_t to_height);
+
+// The log-mel spectrogram of samples at 16 kHz, f32[160 * (frames - 1) + 400], as f32[frames, bins], or nowhere.
+// largest: the largest log10 of the recording so far, -infinity before; values further than 8 below it are raised to
+// that. Needs no executor.
+MLCC_API mlcc_executor_status mlcc_executor_log_mel(const float* samples, int32_t frames, int32_t bins,
+                                                    double* largest, float* features);
+
+// Changes the sample rate of sound: `out` has room for the `made` samples, count * to / from rounded up. Needs no
+// executor.
+MLCC_API mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to,
+                                                     float* out, int64_t made);
 
 // Frees everything. NULL does nothing. No other call may be running or follow.
 MLCC_API void mlcc_executor_close(mlcc_executor* executor);

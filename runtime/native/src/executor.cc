@@ -11,6 +11,8 @@
 
 #include "error.h"
 #include "model/model.h"
+#include "multimodal/log_mel.h"
+#include "multimodal/resample.h"
 #include "multimodal/resize.h"
 
 struct mlcc_executor {
@@ -231,6 +233,19 @@ mlcc_executor_status mlcc_executor_resize(const uint8_t* pixels, int32_t width, 
     mlcc::Picture picture{width, height, {pixels, pixels + size_t{3} * width * height}};
     picture = mlcc::resize(picture, to_width, to_height, static_cast<mlcc::Filter>(filter));
     std::copy(picture.pixels.begin(), picture.pixels.end(), resized);
+  });
+}
+
+mlcc_executor_status mlcc_executor_log_mel(const float* samples, int32_t frames, int32_t bins, double* largest,
+                                           float* features) {
+  return guarded([=] { mlcc::log_mel(samples, frames, bins, largest, features); });
+}
+
+mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to, float* out,
+                                            int64_t made) {
+  return guarded([=] {
+    mlcc::require(from > 0 && mlcc::resampled_count(count, from, to) == made, MLCC_ARGUMENT, "room for other samples");
+    mlcc::resample(samples, count, from, to, out);
   });
 }
 

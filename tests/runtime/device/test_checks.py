@@ -104,6 +104,7 @@ COLUMNS = [
     *((word(T, "visible_from", t), (SMALL, -1, 10, LARGE)) for t in (0, 6)),
     *((word(T, f"position_{axis}", 6), (SMALL, -1, 48, LARGE)) for axis in "thw"),
     (word(T, "hidden_row"), (SMALL, -2, 1, LARGE)),
+    (word(T, "source_row"), (SMALL, -1, 1, LARGE)),
     *((P.offset + i, (SMALL, -1, 40, LARGE)) for i in (0, 5)),
     *((P.offset + i, (SMALL, -1, 24, LARGE)) for i in (6, 12)),
 ]

@@ -27,6 +27,7 @@ POST /models/load /models/unload / /generate /generate_stream
 POST /classify
 POST /sleep /wake_up
 GET /info /is_sleeping
+POST /v1/audio/transcriptions /v1/audio/translations
 """
 """What clients know: each is a promise."""
 

@@ -26,7 +26,7 @@ def test_each_part_of_the_client_is_built_or_refused_by_name() -> None:
             assert address in NOT_BUILT, part
 
 
-@pytest.mark.parametrize("path", [*NOT_BUILT, "/v1/audio/transcriptions", "/v1/images/edits"])
+@pytest.mark.parametrize("path", [*NOT_BUILT, "/v1/audio/speech", "/v1/images/edits"])
 def test_it_is_501_and_says_what_to_use(path: str) -> None:
     for method in ("GET", "POST", "DELETE"):
         with pytest.raises(NotBuiltError) as caught:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mlcc_compiler.kernels.cpu.attention import attention, mla_cache
+from mlcc_compiler.kernels.cpu.attention import attention, cross_attention, mla_cache
 from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.cpu.elementwise import (
     activation,
@@ -61,6 +61,7 @@ FACTORIES: dict[str, Factory] = {
     "remap": pooling.remap,
     "inputs_embeds": inputs_embeds.inputs_embeds,
     "embedding_bag": inputs_embeds.embedding_bag,
+    "cross_attention": cross_attention.cross_attention,
     "read_step": append.read_step,
     "append_kv": append.append_kv,
     "rotate_and_append": rope_and_append.rotate_and_append,

@@ -15,7 +15,7 @@ from mlcc_compiler.kernels.gpu import (
     pooling,
     rope,
 )
-from mlcc_compiler.kernels.gpu.attention import attention
+from mlcc_compiler.kernels.gpu.attention import attention, cross_attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import linear
@@ -58,6 +58,7 @@ FACTORIES: dict[str, Factory] = {
     "remap": pooling.remap,
     "inputs_embeds": inputs_embeds.inputs_embeds,
     "embedding_bag": inputs_embeds.embedding_bag,
+    "cross_attention": cross_attention.cross_attention,
     "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,

@@ -46,8 +46,8 @@ class Tower(Encoder):
         return self.text_width
 
 
-def image_rows(hf: HfConfig) -> int:
-    """Rows of the largest image: of one size, or of `max_rows`."""
+def tower_rows(hf: HfConfig) -> int:
+    """Rows of the largest image: of one size, or of `max_rows`; or of a window of sound."""
     if hf.get("image_size"):
         return int((patches_per_side(hf) // require(hf, "merge_size")) ** 2)
     return require(hf, "max_rows")

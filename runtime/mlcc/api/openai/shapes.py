@@ -330,6 +330,60 @@ class EmbeddingList(TypedDict):
     usage: EncoderUsage
 
 
+class AudioUsage(TypedDict):
+    """What is counted of a recording."""
+
+    type: Literal["duration"]
+    seconds: int
+
+
+class TranscriptionSegment(TypedDict):
+    """A part of a transcript between two of the model's timestamps; times are in seconds."""
+
+    id: int
+    seek: int
+    """The frame, of 10 ms, at which its window begins."""
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+    avg_logprob: float
+    """The mean of its window's tokens."""
+    compression_ratio: float
+
+
+class _Verbose(TypedDict, total=False):
+    task: str
+    """transcribe or translate, as all below in the format verbose_json."""
+    language: str
+    duration: float
+    """Seconds of the recording."""
+    segments: list[TranscriptionSegment]
+
+
+class Transcription(_Verbose):
+    """The answer of /v1/audio/transcriptions and /translations in the formats json and
+    verbose_json."""
+
+    text: str
+    usage: AudioUsage
+
+
+class _TranscriptText(TypedDict, total=False):
+    delta: str
+    """A part of the text, in transcript.text.delta."""
+    text: str
+    """All of it, in transcript.text.done."""
+    usage: AudioUsage
+
+
+class TranscriptEvent(_TranscriptText):
+    """A server-sent event of a transcript."""
+
+    type: str
+    """transcript.text.delta, or transcript.text.done at the end."""
+
+
 class Score(TypedDict):
     """The score of one pair of texts."""
 

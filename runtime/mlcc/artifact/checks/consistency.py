@@ -78,6 +78,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     yield from _of_adapters(manifest)
     yield from _of_encoder(manifest)
     yield from _of_vision(manifest)
+    yield from _of_audio(manifest)
     yield from _of_weights(manifest)
     yield from _of_ranks(manifest)
     yield from _of_sums(manifest)
@@ -171,7 +172,10 @@ def _of_embeddings(manifest: ManifestRecord) -> Iterator[str]:
 def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:
     if (info := manifest.encoder) is None:
         return
-    tasks, activations = ("embed", "score", "classify", "vision"), ("none", "sigmoid", "softmax")
+    tasks, activations = (
+        ("embed", "score", "classify", "vision", "audio"),
+        ("none", "sigmoid", "softmax"),
+    )
     known = info.task in tasks and info.pooling in ("cls", "mean", "last")
     known = known and info.activation in activations and info.segments in (1, 2)
     named = info.width if info.task == "classify" else 0
@@ -214,6 +218,27 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
         yield "has a processor of images without bounds of their pixels"
     if manifest.encoder is not None:
         yield "has a vision tower and an encoder"
+
+
+def _of_audio(manifest: ManifestRecord) -> Iterator[str]:
+    """Its steps have room for the rows of a window, and its tokens are of the vocabulary."""
+    if (info := manifest.audio) is None:
+        return
+    check_relative(info.folder)
+    if not 1 <= info.bins <= 512 or not 1 <= info.rows <= 1 << 16:
+        yield "has an audio tower of no sound size"
+    room = manifest.embeddings
+    if room is None or room.slots < info.rows or "source_row" not in manifest.token_columns:
+        yield "has an audio tower, and a step has no room for its rows"
+    wanted = (info.start_id, info.no_timestamps_id, *info.languages.values())
+    optional = (info.transcribe_id, info.translate_id, info.previous_id, info.no_speech_id)
+    vocabulary = manifest.model.vocab_size
+    if not all(0 <= token < vocabulary for token in wanted):
+        yield "has an audio tower whose tokens are none of the model's"
+    if not all(-1 <= token < vocabulary for token in optional):
+        yield "has an audio tower whose tasks are none of the model's tokens"
+    if manifest.encoder is not None or manifest.vision is not None:
+        yield "has an audio tower and another one"
 
 
 def _of_weights(manifest: ManifestRecord) -> Iterator[str]:

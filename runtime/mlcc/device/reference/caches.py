@@ -47,6 +47,14 @@ class EmbeddingsOperator:
     """Called with the rows [slots, width], then as any other twin."""
 
 
+@dataclass(frozen=True)
+class SourceOperator:
+    """A twin that reads rows which the host wrote, where the step says."""
+
+    twin: Callable[..., Any]
+    """Called with the step, the rows [slots, width], then as any other twin."""
+
+
 def layer_caches(
     caches: Sequence[CacheInfo],
     pools: Sequence[int],

@@ -1,4 +1,4 @@
-"""Naive numpy twin of rows that the host writes in place of tokens."""
+"""Naive numpy twins of operators that read rows which the host writes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device.reference.caches import EmbeddingsOperator
+from mlcc.device.reference.caches import EmbeddingsOperator, SourceOperator
 from mlcc.device.reference.ops import Array
+from mlcc.device.reference.step_view import StepView
 
 
 def inputs_embeds(rows: Array, ids: Array, *rest: Any) -> Array:
@@ -30,7 +31,23 @@ def embedding_bag(taps: Array, table: Array) -> Array:
     return out
 
 
-OPERATORS: dict[str, Callable[..., Any] | EmbeddingsOperator] = {
+def cross_attention(
+    step: StepView, rows: Array, q: Array, layer: int, layers: int, count: int, scale: float
+) -> Array:
+    """q [n, heads, head_dim] over `count` rows each, from the step's `source_row` on."""
+    _, heads, head_dim = q.shape
+    out = np.empty_like(q)
+    for i, first in enumerate(step.tokens("source_row")):
+        found = rows[first : first + count].reshape(count, layers, 2, heads, head_dim)
+        keys, values = found[:, layer, 0], found[:, layer, 1]
+        scores = np.einsum("hd,rhd->hr", q[i], keys) * scale
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        out[i] = np.einsum("hr,rhd->hd", weights / weights.sum(1, keepdims=True), values)
+    return out
+
+
+OPERATORS: dict[str, Callable[..., Any] | EmbeddingsOperator | SourceOperator] = {
     "mlcc.inputs_embeds": EmbeddingsOperator(inputs_embeds),
     "mlcc.embedding_bag": embedding_bag,
+    "mlcc.cross_attention": SourceOperator(cross_attention),
 }

@@ -24,6 +24,7 @@ from mlcc.device.reference import altup, attention, embeddings, mla, moe, ops, p
 from mlcc.device.reference.caches import (
     CachedOperator,
     EmbeddingsOperator,
+    SourceOperator,
     StepOperator,
     layer_caches,
 )
@@ -39,7 +40,8 @@ from mlcc.engine.lora import AdapterMatrix, no_adapters
 
 Array = npt.NDArray[Any]
 
-OPERATORS: dict[str, Callable[..., Any] | CachedOperator | EmbeddingsOperator | StepOperator] = {
+Twin = Callable[..., Any] | CachedOperator | EmbeddingsOperator | SourceOperator | StepOperator
+OPERATORS: dict[str, Twin] = {
     **ops.OPERATORS,
     **attention.OPERATORS,
     **moe.OPERATORS,
@@ -65,9 +67,10 @@ class ReferenceExecutor:
         dtype: str = "float32",
         adapters: AdaptersInfo | None = None,
         embeddings: EmbeddingsInfo | None = None,
+        first_timestamp: int = 0,
     ) -> None:
         self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
-        self.depth = 1
+        self.depth, self._first_timestamp = 1, first_timestamp
         self.weights = {name: self._cast(array) for name, array in weights.items()}
         self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
         self.caches = layer_caches(caches, capacity.pools, self.dtype)
@@ -102,7 +105,7 @@ class ReferenceExecutor:
         logits = self.logits(batch).astype(np.float32)
         step = StepView(batch)
         if adjustments is not None:
-            adjust(logits, adjustments, self.last_sampled)
+            adjust(logits, adjustments, self.last_sampled, self._first_timestamp)
         top = None
         if batch.top_logprobs:
             found = top_logprobs(logits, step.rows("top_logprobs"), MOST_TOP_LOGPROBS)
@@ -183,6 +186,8 @@ class ReferenceExecutor:
                 result = operator.twin(step, *inputs, *node["attributes"])
             elif isinstance(operator, EmbeddingsOperator):
                 result = operator.twin(self.embeddings, *inputs, *node["attributes"])
+            elif isinstance(operator, SourceOperator):
+                result = operator.twin(step, self.embeddings, *inputs, *node["attributes"])
             else:
                 result = operator(*inputs, *node["attributes"])
             if self._adapters is not None and batch.adapted and node["op"] == "mlcc.linear":

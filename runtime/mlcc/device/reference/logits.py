@@ -25,9 +25,17 @@ def top_logprobs(logits: Array, wanted: Array, most: int) -> tuple[Array, Array]
     return ids, logprobs
 
 
-def adjust(logits: Array, adjustments: Adjustments, last_sampled: Array) -> Array:
-    """Apply penalties, biases and masks in place, as `mlcc.engine.batch.adjust_tables` defines
-    them."""
+def together(x: Array) -> float:
+    """The logit of all these tokens together: the logarithm of the sum of exponentials."""
+    top = float(x.max())
+    return top if top == -np.inf else top + float(np.log(np.exp(x - top).sum()))
+
+
+def adjust(
+    logits: Array, adjustments: Adjustments, last_sampled: Array, first_timestamp: int = 0
+) -> Array:
+    """Apply penalties, biases, masks and the rule of timestamps in place, as
+    `mlcc.engine.batch.adjust_tables` defines them."""
     for entry in adjustments.rows():
         x, penalties = logits[entry.row], entry.penalties
         counts = Counter(dict(entry.history))
@@ -41,4 +49,6 @@ def adjust(logits: Array, adjustments: Adjustments, last_sampled: Array) -> Arra
         if entry.allowed is not None:
             bits = np.unpackbits(np.frombuffer(entry.allowed, np.uint8), bitorder="little")
             x[bits[: len(x)] == 0] = -np.inf
+            if first_timestamp and together(x[first_timestamp:]) > x[:first_timestamp].max():
+                x[:first_timestamp] = -np.inf
     return logits

@@ -15,6 +15,9 @@ For each adjusted row, in this order:
     presence    x - presence if count > 0 (OpenAI's API reference)
     bias        x + bias (OpenAI's `logit_bias`)
     mask        -inf for each token that is not allowed
+    timestamps  in a model with timestamps, of a row with a mask: if all timestamps together are
+                likelier than the likeliest other token, -inf for all others (Whisper's rule;
+                Radford et al., 2022)
 
 A history names each token once, with the number of times it was sampled; a count of 0 is for a
 token of the prompt alone, which only `repetition` uses, as in vLLM. One token may still be in
@@ -53,6 +56,8 @@ class AdjustLayout:
 
     max_rows: int
     vocab_size: int
+    first_timestamp: int = 0
+    """Tokens from here on are timestamps; 0 = none are. Kernels know it, the host need not."""
 
     @classmethod
     def of(cls, step: StepLayout, vocab_size: int) -> AdjustLayout:

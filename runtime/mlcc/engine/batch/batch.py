@@ -173,6 +173,13 @@ class Capacity:
         return self.layout.groups
 
     @property
+    def window_rows(self) -> int:
+        """Rows of a window of sound, which each sequence attends to; 0 = the model hears nothing.
+        There is room for a window of each sequence."""
+        hears = "source_row" in self.layout.token_columns
+        return self.embedding_slots // self.layout.max_sequences if hears else 0
+
+    @property
     def most_pages(self) -> list[int]:
         """Most entries of each group's page list in one step, for which a library plans memory; 0
         for states."""
@@ -424,7 +431,7 @@ class BatchWriter:
 def plain_column(name: str, position: int, count: int) -> array[int]:
     """A further column of tokens of text, from `position` on: its position, or no hidden state, or
     the sequence's beginning."""
-    constant = {"hidden_row": -1, "visible_from": 0}.get(name)
+    constant = {"hidden_row": -1, "visible_from": 0, "source_row": 0}.get(name)
     if constant is not None:
         return int32([constant]) * count
     return int32(range(position, position + count))

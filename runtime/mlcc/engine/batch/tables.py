@@ -54,6 +54,7 @@ log-probability; -1 = one is drawn."""
 COPIES = ("group", "source", "destination")
 TOKEN_COLUMNS = (
     "visible_until", "position_t", "position_h", "position_w", "hidden_row", "visible_from",
+    "source_row",
 )  # fmt: skip
 """Added to tokens, last and in this order, each only if the model reads it.
 
@@ -61,7 +62,8 @@ visible_until: the position of the last token that a query attends to, its own o
 is seen both ways, the image's last. position_t, position_h, position_w: time, row and column of
 multimodal rope (M-RoPE). hidden_row: the row of the previous step whose hidden state a draft head
 continues from; -1 = none. visible_from: the position of the first token that a query attends to,
-in layers whose attention is in windows of an image.
+in layers whose attention is in windows of an image. source_row: the row of the embeddings from
+which on an encoder's keys and values of the sequence lie, for cross-attention.
 """
 MOST_TOP_LOGPROBS = 20
 """Compiled into every library: the most that OpenAI's API allows."""

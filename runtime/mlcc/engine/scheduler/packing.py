@@ -244,7 +244,7 @@ class DecodeStep:
         for name in layout.token_columns:
             if name == "visible_until":
                 self._write(tokens, name, self._positions)
-            elif name != "hidden_row":
+            elif name not in ("hidden_row", "source_row"):
                 places = map(sub, self._positions, self._saved)
                 self._write(tokens, name, int32(places))
         for (g, _), slots in zip(self._paged, self._slots, strict=True):

@@ -282,6 +282,9 @@ class Scheduler:
         Allocates pages and preempts for them, but leaves `computed` to packing.
         """
         self._images.begin_step(step)
+        for seq in self.running:
+            if seq.images:
+                self._images.hold(seq.images)
         self._set_background_aside()
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         self.num_decoding = decodes

@@ -11,7 +11,8 @@ _ASSISTANTS = (
     "the Assistants API is not built, and OpenAI has ended it; use /v1/responses, which keeps "
     "conversations (previous_response_id)"
 )
-_SPEECH = "no model here hears or speaks; use a speech server such as whisper.cpp's"
+_SPEECH = "no model here speaks; use a speech server. Those that hear are asked at "
+_SPEECH += "/v1/audio/transcriptions"
 _IMAGES = (
     "no model here draws; use an image server such as stable-diffusion.cpp's. Models that see take "
     "images in /v1/chat/completions"

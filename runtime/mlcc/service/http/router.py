@@ -109,6 +109,7 @@ MODULES: dict[str, tuple[Route, ...]] = {
         at.EMBEDDINGS, at.SCORE_V1, at.SCORE_PLAIN, at.RERANK_V1, at.RERANK_V2, at.RERANK_PLAIN,
         at.CLASSES,
     ),
+    "mlcc.service.protocols.audio": (at.TRANSCRIPTIONS, at.TRANSLATIONS),
     "mlcc.service.protocols.files": (
         at.FILE_CREATE, at.FILES, at.FILE, at.FILE_CONTENT, at.FILE_DELETE,
     ),

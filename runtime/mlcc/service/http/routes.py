@@ -62,6 +62,8 @@ class Route:
     examples of Ollama's API use curl without a header."""
     form: tuple[str, ...] = ()
     """Fields of a form that is sent instead of JSON; the first is a file."""
+    form_options: tuple[str, ...] = ()
+    """Fields of it that may be left out."""
 
 
 HEALTH = Route("GET", "/health", "Whether the engine is alive, and its counters.", "")
@@ -165,6 +167,19 @@ RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
 CLASSES = Route("POST", "/classify", "Classify texts, as vLLM does.", "ClassList", CLASSIFY)
 FILE_CREATE = Route(
     "POST", "/v1/files", "Upload the lines of a batch.", "StoredFile", form=("file", "purpose")
+)
+_SPEECH = ("language", "prompt", "response_format", "temperature", "stream", "model")
+TRANSCRIPTIONS = Route(
+    "POST",
+    "/v1/audio/transcriptions",
+    "Transcribe speech.",
+    "Transcription",
+    event="TranscriptEvent",
+    form=("file",),
+    form_options=(*_SPEECH, "timestamp_granularities[]"),
+)
+TRANSLATIONS = replace(
+    TRANSCRIPTIONS, path="/v1/audio/translations", summary="Translate speech into English."
 )
 FILES = Route("GET", "/v1/files", "The files of the API key.", "StoredFileList")
 FILE_CONTENT = Route("GET", "/v1/files/{name}/content", "The text of a file.", PLAIN_TEXT)
@@ -355,6 +370,8 @@ ROUTES = (
     RERANK_V2,
     RERANK_PLAIN,
     CLASSES,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
     FILE_CREATE,
     FILES,
     FILE_CONTENT,

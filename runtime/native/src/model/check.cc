@@ -1,5 +1,6 @@
 #include "model/check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -128,7 +129,9 @@ void check_further_tokens(const Layout& layout, const int32_t* words, const Step
     if (layout.in_tokens[c] < 0) continue;
     const int32_t* at = words + table.offset + layout.in_tokens[c];
     bool row = c == token_columns::hidden_row;
-    all_within(at, step.tokens, table.width, row ? -1 : 0, row ? previous_rows : layout.bounds.context,
+    bool source = c == token_columns::source_row;
+    int32_t most = row ? previous_rows : source ? std::max(layout.embeddings, 1) : layout.bounds.context;
+    all_within(at, step.tokens, table.width, row ? -1 : 0, most,
                "a further column of a token out of range");
   }
   const int until = layout.in_tokens[token_columns::visible_until];

@@ -223,6 +223,8 @@ PyMethodDef functions[] = {
     {"open", open_executor, METH_VARARGS, nullptr},
     {"linked", linked, METH_VARARGS, nullptr},
     {"tokenizer", open_tokenizer, METH_O, nullptr},
+    {"log_mel", log_mel, METH_VARARGS, nullptr},
+    {"resample", resample, METH_VARARGS, nullptr},
     {"webgpu", webgpu, METH_VARARGS, nullptr},
     {"webgpu_devices", webgpu_devices, METH_NOARGS, nullptr},
     {"webgpu_close", webgpu_close, METH_O, nullptr},

@@ -40,6 +40,10 @@ PyObject* open_executor(PyObject* module, PyObject* arguments);
 PyObject* open_tokenizer(PyObject* module, PyObject* json);
 bool make_tokenizer_type();
 
+// log_mel(...) and resample(...) of the module (python_audio.cc).
+PyObject* log_mel(PyObject* module, PyObject* arguments);
+PyObject* resample(PyObject* module, PyObject* arguments);
+
 // Methods of an executor (python_memory.cc).
 PyObject* adapter(PyObject* self, PyObject* arguments);
 PyObject* read_pages(PyObject* self, PyObject* arguments);

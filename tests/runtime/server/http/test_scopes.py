@@ -58,6 +58,7 @@ def test_every_address_that_changes_something_is_for_administrators() -> None:
     stored = {"/v1/responses/{name}", "/v1/responses/{name}/cancel"}  # of the key's own
     stored |= {"/v1/files", "/v1/files/{name}", "/v1/batches/{name}/cancel"}
     answered = {one.path for one in ROUTES if one.body and one.scope == INFERENCE}
+    answered |= {"/v1/audio/transcriptions", "/v1/audio/translations"}
     assert asked == answered | stored
     assert all(one.method in ("GET", "HEAD") for one in ROUTES if one.scope == ANY_KEY)
 

@@ -11,7 +11,16 @@ from mlcc_compiler.kernels.adjustments import (
     penalised,
 )
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, span, spread
+from mlcc_compiler.kernels.cpu.isa.vector_math import (
+    Registers,
+    bind,
+    exp_falling,
+    log,
+    max_lanes,
+    maximum,
+    span,
+    spread,
+)
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 
 
@@ -28,6 +37,9 @@ def adjust(isa: Isa, layout: AdjustLayout) -> PrimFunc:
             _penalties(logits, tables, last, i, row)
             _biases(logits, tables, i, row)
             _mask(logits, tables, i, row, min(isa.lanes, MASK_BITS))
+            if layout.first_timestamp:
+                with T.If(tables.row(i, "mask") > 0), T.Then():
+                    _timestamps(logits, layout, row, isa.lanes)
 
     logits = f32("r", layout.vocab_size)
     words = adjustments_argument(layout)
@@ -69,6 +81,27 @@ def _mask(logits: Expr, tables: AdjustmentTables, i: Expr, row: Expr, lanes: int
             _forbid(logits, tables, begin, row, j * lanes, lanes)
         with T.serial(vocab - whole * lanes) as j:
             _forbid(logits, tables, begin, row, whole * lanes + j, 1)
+
+
+def _timestamps(logits: Expr, layout: AdjustLayout, row: Expr, lanes: int) -> None:
+    """-inf for all but timestamps, if those together are likelier than each of the others."""
+    first, vocab = layout.first_timestamp, layout.vocab_size
+    none = T.reinterpret("float32", T.uint32(MINUS_INFINITY))
+    wide, text, best, total = Registers(1, lanes), Registers(1, 1), Registers(1, 1), Registers(1, 1)
+    wide[0], text[0], best[0] = spread(none, lanes), none, none
+    total[0] = T.float32(0)
+    with T.serial(first // lanes) as j:
+        wide[0] = maximum(logits[row, span(j * lanes, lanes)], wide[0])
+    text[0] = max_lanes(wide[0])
+    with T.serial(first % lanes) as j:
+        text[0] = maximum(logits[row, first // lanes * lanes + j], text[0])
+    with T.serial(vocab - first) as j:
+        best[0] = maximum(logits[row, first + j], best[0])
+    with T.If(best[0] > T.float32(-1e19)), T.Then():  # else none is allowed
+        with T.serial(vocab - first) as j:
+            total[0] = total[0] + exp_falling(logits[row, first + j] - best[0])
+        with T.If(best[0] + log(total[0]) > text[0]), T.Then(), T.serial(first) as j:
+            store(logits, none, row, j)
 
 
 def _forbid(

@@ -20,11 +20,13 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
+    add,
     bind,
     ceil_div,
     int32,
     largest,
     launch,
+    real,
     reduce,
     when,
 )
@@ -49,6 +51,10 @@ def adjust(gpu: Gpu, layout: AdjustLayout) -> PrimFunc:
             token = bind(block * gpu.threads + thread)
             with when(tirx.all(tables.row(i, "mask") > 0, token < layout.vocab_size)):
                 _mask(logits, tables, i, token)
+        if layout.first_timestamp:
+            with launch((rows,), threads) as (i, thread):
+                inside = tirx.all(i < tables.count, tables.row(i, "mask") > 0)
+                _timestamps(gpu, logits, tables, i, thread, inside)
 
     logits = f32("r", layout.vocab_size)
     words = adjustments_argument(layout)
@@ -89,6 +95,38 @@ def _biases(gpu: Gpu, logits: Expr, tables: AdjustmentTables, i: Expr, thread: E
         with when(entry < count):
             token = bind(tables.bias(begin, entry, "token"))
             store(logits, logits[row, token] + tables.bias(begin, entry, "bias"), row, token)
+
+
+def _timestamps(
+    gpu: Gpu, logits: Expr, tables: AdjustmentTables, i: Expr, thread: Expr, inside: Expr
+) -> None:
+    """-inf for all but timestamps, if those together are likelier than each of the others. What a
+    mask forbids is below every bias; all threads reach each reduction."""
+    first, vocab = tables.layout.first_timestamp, tables.layout.vocab_size
+    lowest, row = real(-1e19), bind(T.Select(inside, tables.row(i, "row"), 0))
+    text, best, total = Local(), Local(), Local()
+    text[0], best[0], total[0] = lowest, lowest, real(0.0)
+    with T.serial(-(-first // gpu.threads)) as k:
+        token = bind(int32(k) * gpu.threads + thread)
+        with when(token < first):
+            text[0] = T.max(text[0], logits[row, token])
+    with T.serial(-(-(vocab - first) // gpu.threads)) as k:
+        token = bind(first + int32(k) * gpu.threads + thread)
+        with when(token < vocab):
+            best[0] = T.max(best[0], logits[row, token])
+    most = reduce(gpu, text[0], largest, thread, gpu.threads)
+    top = reduce(gpu, best[0], largest, thread, gpu.threads)
+    with T.serial(-(-(vocab - first) // gpu.threads)) as k:
+        token = bind(first + int32(k) * gpu.threads + thread)
+        with when(tirx.all(token < vocab, logits[row, token] > lowest)):
+            total[0] = total[0] + tirx.exp(logits[row, token] - top)
+    whole = reduce(gpu, total[0], add, thread, gpu.threads)
+    wins = tirx.all(inside, top > lowest, whole > tirx.exp(T.min(most - top, real(80.0))))
+    with T.serial(-(-first // gpu.threads)) as k:
+        token = bind(int32(k) * gpu.threads + thread)
+        with when(tirx.all(wins, token < first)):
+            bits = T.reinterpret("float32", T.uint32(MINUS_INFINITY))
+            store(logits, bits, row, token)
 
 
 def _mask(logits: Expr, tables: AdjustmentTables, i: Expr, token: Expr) -> None:

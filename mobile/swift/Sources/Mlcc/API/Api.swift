@@ -3350,6 +3350,150 @@ public struct EmbeddingList: Codable, Equatable, Sendable {
     }
 }
 
+/// What is counted of a recording.
+public struct AudioUsage: Codable, Equatable, Sendable {
+    /// `seconds`.
+    public var seconds: Int
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        seconds: Int
+    ) {
+        self.seconds = seconds
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case seconds
+    }
+}
+
+/// A part of a transcript between two of the model's timestamps; times are in seconds.
+public struct TranscriptionSegment: Codable, Equatable, Sendable {
+    /// `id`.
+    public var id: Int
+    /// The frame, of 10 ms, at which its window begins.
+    public var seek: Int
+    /// `start`.
+    public var start: Double
+    /// `end`.
+    public var end: Double
+    /// `text`.
+    public var text: String
+    /// `tokens`.
+    public var tokens: [Int]
+    /// The mean of its window's tokens.
+    public var avgLogprob: Double
+    /// `compression_ratio`.
+    public var compressionRatio: Double
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        id: Int,
+        seek: Int,
+        start: Double,
+        end: Double,
+        text: String,
+        tokens: [Int],
+        avgLogprob: Double,
+        compressionRatio: Double
+    ) {
+        self.id = id
+        self.seek = seek
+        self.start = start
+        self.end = end
+        self.text = text
+        self.tokens = tokens
+        self.avgLogprob = avgLogprob
+        self.compressionRatio = compressionRatio
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case id
+        case seek
+        case start
+        case end
+        case text
+        case tokens
+        case avgLogprob = "avg_logprob"
+        case compressionRatio = "compression_ratio"
+    }
+}
+
+/// The answer of /v1/audio/transcriptions and /translations in the formats json and
+/// verbose_json.
+public struct Transcription: Codable, Equatable, Sendable {
+    /// `text`.
+    public var text: String
+    /// `usage`.
+    public var usage: AudioUsage
+    /// transcribe or translate, as all below in the format verbose_json.
+    public var task: String?
+    /// `language`.
+    public var language: String?
+    /// Seconds of the recording.
+    public var duration: Double?
+    /// `segments`.
+    public var segments: [TranscriptionSegment]?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        text: String,
+        usage: AudioUsage,
+        task: String? = nil,
+        language: String? = nil,
+        duration: Double? = nil,
+        segments: [TranscriptionSegment]? = nil
+    ) {
+        self.text = text
+        self.usage = usage
+        self.task = task
+        self.language = language
+        self.duration = duration
+        self.segments = segments
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case text
+        case usage
+        case task
+        case language
+        case duration
+        case segments
+    }
+}
+
+/// A server-sent event of a transcript.
+public struct TranscriptEvent: Codable, Equatable, Sendable {
+    /// transcript.text.delta, or transcript.text.done at the end.
+    public var type: String
+    /// A part of the text, in transcript.text.delta.
+    public var delta: String?
+    /// All of it, in transcript.text.done.
+    public var text: String?
+    /// `usage`.
+    public var usage: AudioUsage?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        type: String,
+        delta: String? = nil,
+        text: String? = nil,
+        usage: AudioUsage? = nil
+    ) {
+        self.type = type
+        self.delta = delta
+        self.text = text
+        self.usage = usage
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case type
+        case delta
+        case text
+        case usage
+    }
+}
+
 /// The score of one pair of texts.
 public struct Score: Codable, Equatable, Sendable {
     /// `index`.

@@ -1831,6 +1831,57 @@ public data class EmbeddingList(
     val usage: EncoderUsage,
 )
 
+/** What is counted of a recording. */
+@Serializable
+public data class AudioUsage(
+    val seconds: Long,
+)
+
+/** A part of a transcript between two of the model's timestamps; times are in seconds. */
+@Serializable
+public data class TranscriptionSegment(
+    val id: Long,
+    /** The frame, of 10 ms, at which its window begins. */
+    val seek: Long,
+    val start: Double,
+    val end: Double,
+    val text: String,
+    val tokens: List<Long>,
+    /** The mean of its window's tokens. */
+    @SerialName("avg_logprob")
+    val avgLogprob: Double,
+    @SerialName("compression_ratio")
+    val compressionRatio: Double,
+)
+
+/**
+ * The answer of /v1/audio/transcriptions and /translations in the formats json and
+ * verbose_json.
+ */
+@Serializable
+public data class Transcription(
+    val text: String,
+    val usage: AudioUsage,
+    /** transcribe or translate, as all below in the format verbose_json. */
+    val task: String? = null,
+    val language: String? = null,
+    /** Seconds of the recording. */
+    val duration: Double? = null,
+    val segments: List<TranscriptionSegment>? = null,
+)
+
+/** A server-sent event of a transcript. */
+@Serializable
+public data class TranscriptEvent(
+    /** transcript.text.delta, or transcript.text.done at the end. */
+    val type: String,
+    /** A part of the text, in transcript.text.delta. */
+    val delta: String? = null,
+    /** All of it, in transcript.text.done. */
+    val text: String? = null,
+    val usage: AudioUsage? = null,
+)
+
 /** The score of one pair of texts. */
 @Serializable
 public data class Score(

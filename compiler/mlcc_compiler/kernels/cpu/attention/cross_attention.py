@@ -1,0 +1,76 @@
+"""Attention to an encoder's rows on the CPU: a task is one head of one token.
+
+The rows are few and the same for all tokens of a sequence, so there are no blocks: the scores of
+all rows, their softmax, and the sums of values.
+"""
+
+from __future__ import annotations
+
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import (
+    Registers,
+    bind,
+    exp_falling,
+    fit_lanes,
+    span,
+    spread,
+    sum_lanes,
+)
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
+from mlcc_compiler.kernels.step import Step, step_argument
+
+
+def cross_attention(
+    isa: Isa, step: StepLayout, query: Sizes, layer: int, layers: int, rows: int, scale: float
+) -> PrimFunc:
+    """(q f32[n, heads, head_dim], step, embeddings f32[slots, layers * 2 * heads * head_dim]) ->
+    f32[n, heads, head_dim]. A sequence without rows in the embeddings reads the last ones."""
+    heads, head_dim = query[-2:]
+    hidden, lanes = heads * head_dim, fit_lanes(head_dim, isa.lanes)
+    parts = head_dim // lanes
+
+    def body(q: Expr, words: Expr, embeddings: Expr, out: Expr) -> None:
+        view = Step(step, words)
+        with T.parallel(q.shape[0] * heads) as task:
+            i = bind(T.floordiv(task, heads))
+            head = bind(T.floormod(task, heads))
+            given = T.Cast("int64", view.token(i, "source_row"))
+            last = T.Cast("int64", embeddings.shape[0]) - rows
+            first = bind(T.max(T.min(given, last), T.int64(0)))
+            keys = bind(T.int64(2 * layer * hidden) + head * head_dim)
+            values = bind(keys + hidden)
+            scores = T.alloc_buffer((rows,), "float32")
+            asked, totals = Registers(parts, lanes), Registers(parts, lanes)
+            for p in range(parts):
+                asked[p] = q[i, head, span(p * lanes, lanes)] * spread(scale, lanes)
+                totals[p] = spread(0.0, lanes)
+            largest, weight = Registers(1, 1), Registers(1, 1)
+            largest[0] = T.float32(-3.0e38)
+            with T.serial(rows) as r:
+                total = asked[0] * embeddings[first + r, span(keys, lanes)]
+                for p in range(1, parts):
+                    total = total + asked[p] * embeddings[first + r, span(keys + p * lanes, lanes)]
+                score = sum_lanes(total)
+                store(scores, score, r)
+                largest[0] = T.max(largest[0], score)
+            weight[0] = T.float32(0)
+            with T.serial(rows) as r:
+                share = exp_falling(scores[r] - largest[0])
+                weight[0] = weight[0] + share
+                for p in range(parts):
+                    found = embeddings[first + r, span(values + p * lanes, lanes)]
+                    totals[p] = totals[p] + spread(share, lanes) * found
+            for p in range(parts):
+                found = totals[p] / spread(weight[0], lanes)
+                store(out, found, i, head, span(p * lanes, lanes))
+
+    rows_of = activations(isa, "n", heads, head_dim)
+    return kernel(
+        body,
+        q=rows_of,
+        step=step_argument(step),
+        embeddings=f32("slots", 2 * layers * hidden),
+        out=rows_of,
+    )

@@ -1,0 +1,1 @@
+"""Audio towers of checkpoints that hear: one file a family."""

@@ -1,0 +1,57 @@
+"""`mlcc transcribe MODEL FILE...`: what is said in recordings, on standard output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlcc.commands.grouped_help import GroupedCommand
+from mlcc.commands.options import encoder_options
+from mlcc.commands.terminal import loading
+from mlcc.engine_args import EngineArgs
+
+FORMATS = ("text", "srt", "vtt", "json", "verbose_json")
+
+
+@click.command("transcribe", cls=GroupedCommand)
+@encoder_options
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--language", metavar="CODE", help="Language that is spoken, such as 'de'; found by "
+              "default.")  # fmt: skip
+@click.option("--translate", is_flag=True, help="Translate into English.")
+@click.option("--prompt", metavar="TEXT", help="Text that came before: spellings of names, style.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
+              help="text, subtitles with times, or JSON.")  # fmt: skip
+def transcribe_command(
+    args: EngineArgs,
+    files: tuple[Path, ...],
+    language: str | None,
+    translate: bool,
+    prompt: str | None,
+    form: str,
+) -> None:
+    """Transcribe each FILE (WAV; with the extra 'audio' also FLAC, Ogg and MP3).
+
+    MODEL is a Whisper.
+    """
+    from mlcc.loader import opener
+    from mlcc.local.engine import Engine
+    from mlcc.model_cache.resolve import check_model, resolve
+
+    check_model(args)
+    path = resolve(args)
+    with loading(args.model):
+        engine = Engine.of(opener(path, args))
+    with engine:
+        task = engine.audio.translations if translate else engine.audio.transcriptions
+        for file in files:
+            made: Any = task.create(
+                file=file, language=language, prompt=prompt, response_format=form
+            )
+            text = made if isinstance(made, str) else json.dumps(made.to_dict(), ensure_ascii=False)
+            click.echo(text.rstrip("\n"))

@@ -1,0 +1,1 @@
+"""Sound: files to samples, samples to log-mel frames, and transcripts of windows."""

@@ -1,0 +1,93 @@
+"""Log-mel frames of sound, and the rows of frames that an audio tower reads.
+
+Frames are computed in libmlcc_executor (`runtime/native/src/multimodal/log_mel.cc`), as
+transformers' WhisperFeatureExtractor does: 10 ms apart, of 25 ms each, reflected at the ends.
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import inf
+
+RATE = 16000
+"""Samples a second."""
+HOP, REACH = 160, 200
+"""Samples between frames, and on each side of a frame's middle."""
+FLOAT = 4
+"""Bytes of a float32."""
+_TAPS = 3
+
+
+def log_mel(samples: array[float], bins: int, largest: float = -inf) -> tuple[bytes, float]:
+    """Frames f32[len(samples) / HOP, bins] of samples at 16 kHz, a multiple of HOP, and the largest
+    log10 of them and `largest`: what is more than 8 below that is raised to it. Raises DeviceError
+    where libmlcc_executor was not built."""
+    padded = samples[REACH:0:-1] + samples + samples[-2 : -2 - REACH : -1]
+    frames = len(samples) // HOP
+    return _computed(padded, frames, bins, largest, True)
+
+
+def _computed(
+    samples: array[float], frames: int, bins: int, largest: float, wanted: bool
+) -> tuple[bytes, float]:
+    from mlcc.util import executor_library  # which a tab has not
+
+    made, most = executor_library.load().log_mel(samples.tobytes(), frames, bins, largest, wanted)
+    return bytes(made), most
+
+
+def resampled(samples: array[float], rate: int) -> array[float]:
+    """The samples at 16 kHz. Raises DeviceError where libmlcc_executor was not built."""
+    from mlcc.util import executor_library
+
+    found = array("f")
+    found.frombytes(executor_library.load().resample(samples.tobytes(), rate, RATE))
+    return found
+
+
+class Recording:
+    """Samples at 16 kHz, as windows of log-mel frames. Frames are compared with the loudest of the
+    whole recording, as transformers does; up to one window of sound is padded with silence before
+    that, and a longer recording's last window with zeros afterwards."""
+
+    def __init__(self, samples: array[float], bins: int, rows: int) -> None:
+        self.seconds = len(samples) / RATE
+        self._bins, self._window = bins, 2 * rows
+        short = len(samples) <= self._window * HOP
+        whole = self._window * HOP if short else len(samples) // HOP * HOP
+        self._samples = (samples + array("f", bytes(FLOAT * max(0, whole - len(samples)))))[:whole]
+        self.frames = whole // HOP
+        """Frames, of 10 ms each."""
+        self._largest = -inf
+        if not short:
+            for start in range(0, self.frames, self._window):
+                self._largest = self._part(start, False)[1]
+
+    def window(self, start: int) -> bytes:
+        """Frames f32[2 * rows, bins] from frame `start` on."""
+        found, _ = self._part(start, True)
+        return found + bytes(FLOAT * self._bins * self._window - len(found))
+
+    def _part(self, start: int, wanted: bool) -> tuple[bytes, float]:
+        count = min(self._window, self.frames - start)
+        first, end = start * HOP - REACH, (start + count - 1) * HOP + REACH
+        samples = self._samples
+        before = samples[-first:0:-1] if first < 0 else array("f")
+        over = end - len(samples)
+        after = samples[-2 : -2 - over : -1] if over > 0 else array("f")
+        given = before + samples[max(0, first) : end] + after
+        return _computed(given, count, self._bins, self._largest, wanted)
+
+
+def tower_rows(features: bytes, bins: int) -> bytes:
+    """The tower's input f32[frames / 2, 3 * slice]: for each row the three inputs of the first
+    convolution that the second reads, each three frames, a 1 and zeros; beyond the window zeros."""
+    frame = FLOAT * bins
+    slices = -(-(_TAPS * bins + 1) // 16) * 16
+    behind = array("f", [1.0] + [0.0] * (slices - _TAPS * bins - 1)).tobytes()
+    nothing, padded = bytes(FLOAT * slices), bytes(frame) + features + bytes(frame)
+    count = len(features) // frame
+    inputs = [nothing]
+    inputs += [padded[i * frame : (i + _TAPS) * frame] + behind for i in range(count)]
+    # row t reads inputs 2 t - 1, 2 t and 2 t + 1
+    return b"".join(b"".join(inputs[t : t + _TAPS]) for t in range(0, count, 2))

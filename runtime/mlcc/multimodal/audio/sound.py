@@ -1,0 +1,126 @@
+"""Decodes a file to mono samples at 16 kHz: WAV here, FLAC, Ogg and MP3 by soundfile (the extra
+`audio`). Other formats are refused by name."""
+
+from __future__ import annotations
+
+import sys
+import wave
+from array import array
+from collections.abc import Callable
+from typing import IO, Any
+
+from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.multimodal.audio.frames import RATE, resampled
+from mlcc.util.extras import require
+
+MOST_SECONDS = 2 * 60 * 60
+"""The longest recording."""
+_HINT = "convert it with `ffmpeg -i FILE -ar 16000 -ac 1 out.wav`"
+_BY_SOUNDFILE = {b"fLaC": "FLAC", b"OggS": "Ogg", b"ID3": "MP3", b"\xff\xfb": "MP3"}
+_OTHERS = {b"\x1aE\xdf\xa3": "WebM", b"caff": "CAF", b"#!AMR": "AMR", b"FORM": "AIFF"}
+_HEAD = 16
+_RATES = range(1000, 768001)
+
+
+def decode(file: IO[bytes]) -> array[float]:
+    """Mono samples at 16 kHz of a file, between -1 and 1. Raises InvalidRequestError for what is no
+    sound, or longer than two hours, and UnsupportedError without soundfile."""
+    kind = _kind(file.read(_HEAD))
+    file.seek(0)
+    try:
+        samples, rate = (_wave if kind == "WAV" else _by_soundfile)(file)
+    except (MlccError, MemoryError):
+        raise
+    except Exception as error:  # decoders raise many kinds of errors on damaged files
+        raise _bad(f"is a damaged {kind} file ({error!s:.80})") from error
+    if not samples:
+        raise _bad("holds no samples")
+    return samples if rate == RATE else resampled(samples, rate)
+
+
+def _kind(data: bytes) -> str:
+    """The format of a file that begins with `data`, of those that can be decoded here."""
+    if data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE":
+        return "WAV"
+    for mark, kind in _BY_SOUNDFILE.items():
+        if data.startswith(mark):
+            require("soundfile", "audio", f"{kind} files")
+            return kind
+    found = "M4A" if data[4:8] == b"ftyp" else None
+    found = found or next((kind for mark, kind in _OTHERS.items() if data.startswith(mark)), None)
+    if found:
+        raise _bad(f"is {found}, which is not decoded here; {_HINT}", "unsupported_file")
+    raise _bad(f"is no WAV, FLAC, Ogg or MP3; {_HINT}", "unsupported_file")
+
+
+def _check(frames: int, rate: int) -> None:
+    if rate not in _RATES:
+        raise _bad(f"has {rate} samples a second; {_HINT}")
+    if frames > MOST_SECONDS * rate:
+        raise _bad(
+            f"is {frames / rate / 60:.0f} minutes long, and {MOST_SECONDS // 60} are the most; "
+            "send it in parts"
+        )
+
+
+def _wave(file: IO[bytes]) -> tuple[array[float], int]:
+    """Samples of PCM in 8, 16, 24 or 32 bits, or of what soundfile reads, such as floats."""
+    try:
+        with wave.open(file, "rb") as opened:
+            channels, width = opened.getnchannels(), opened.getsampwidth()
+            rate, frames = opened.getframerate(), opened.getnframes()
+            _check(frames, rate)
+            raw = opened.readframes(frames)
+    except wave.Error:
+        require("soundfile", "audio", "WAV files that are no plain PCM")
+        file.seek(0)
+        return _by_soundfile(file)
+    return _mono(_DECODERS[width](raw), channels), rate
+
+
+def _of_ints(code: str, scale: float) -> Callable[[bytes], array[float]]:
+    def found(raw: bytes) -> array[float]:
+        values = array(code, raw[: len(raw) // array(code).itemsize * array(code).itemsize])
+        if sys.byteorder == "big":
+            values.byteswap()
+        return array("f", [value * scale for value in values])
+
+    return found
+
+
+def _of_24_bits(raw: bytes) -> array[float]:
+    """As integers of 32 bits, with a 0 before the lowest byte."""
+    wide = bytearray(len(raw) // 3 * 4)
+    for byte in range(3):
+        wide[byte + 1 :: 4] = raw[byte : len(raw) // 3 * 3 : 3]
+    return _of_ints("i", 2.0**-31)(bytes(wide))
+
+
+_DECODERS: dict[int, Callable[[bytes], array[float]]] = {
+    1: lambda raw: array("f", [(value - 128) / 128 for value in raw]),
+    2: _of_ints("h", 2.0**-15),
+    3: _of_24_bits,
+    4: _of_ints("i", 2.0**-31),
+}
+"""By bytes of a sample."""
+
+
+def _mono(values: array[float], channels: int) -> array[float]:
+    """The mean of the channels."""
+    if channels == 1:
+        return values
+    parts = [values[c::channels] for c in range(channels)]
+    return array("f", [sum(each) / channels for each in zip(*parts)])  # noqa: B905
+
+
+def _by_soundfile(file: IO[bytes]) -> tuple[array[float], int]:
+    import soundfile
+
+    with soundfile.SoundFile(file) as opened:
+        _check(opened.frames, opened.samplerate)
+        found: Any = opened.read(dtype="float32", always_2d=True)
+        return array("f", found.mean(axis=1, dtype="float32").tobytes()), opened.samplerate
+
+
+def _bad(why: str, code: str = "invalid_file") -> InvalidRequestError:
+    return InvalidRequestError(f"the file {why}", param="file", code=code)

@@ -1,0 +1,154 @@
+"""Whisper end to end against `transformers`: compiled, opened, and given windows of sound in an
+engine that shares steps and finds windows again.
+
+f32, a small random checkpoint, the oracle in float64.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import WhisperFeatureExtractor
+
+from mlcc.engine.events import Finished, TextDelta
+from mlcc.engine.request import AudioWindow, Request, SamplingParams
+from mlcc.errors import UnsupportedError
+from mlcc.loader import open_model
+from mlcc.model.driver import Driver
+from mlcc.model.model import Model
+from mlcc.multimodal.audio.frames import log_mel
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.compiler.audio.checkpoints import BINS, IDS, ROWS, SECONDS, START, whisper
+
+BOUND = 2e-4
+"""Of log-probabilities; those of the oracle have a standard deviation near 2."""
+NEW = 12
+PROMPTS = (
+    ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"],
+    ["<|startoftranscript|>", "<|de|>", "<|translate|>", "<|notimestamps|>"],
+    ["<|startofprev|>", *[f"w{i}" for i in range(9, 40)], "<|startoftranscript|>", "<|en|>"],
+)
+
+
+def sounds() -> list[np.ndarray[Any, Any]]:
+    """Three of float32 samples, of the model's window: noise, tones, and tones that end."""
+    rng = np.random.default_rng(0)
+    time = np.arange(SECONDS * 16000) / 16000
+    tones = sum(np.sin(2 * np.pi * f * time * (1 + 0.1 * time)) for f in (220, 431, 1700))
+    noise = rng.normal(0, 0.1, len(time))
+    return [a.astype(np.float32) for a in (noise, 0.2 * tones, 0.1 * tones * (time < 1.1))]
+
+
+def features_of(samples: np.ndarray[Any, Any]) -> bytes:
+    return log_mel(array("f", samples.tobytes()), BINS)[0]
+
+
+def window(samples: np.ndarray[Any, Any]) -> AudioWindow:
+    features = features_of(samples)
+    return AudioWindow(ROWS, sha256(features).digest(), features)
+
+
+def ids_of(words: Sequence[str]) -> list[int]:
+    return [IDS[word] if word in IDS else int(word[1:]) for word in words]
+
+
+def request_of(name: str, words: Sequence[str], samples: Any) -> Request:
+    sampling = SamplingParams(temperature=0, max_tokens=NEW, ignore_eos=True)
+    return Request(name, ids_of(words), sampling, audio=window(samples))
+
+
+def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[int, float]]]:
+    driver = Driver(model)
+    found: dict[str, list[tuple[int, float]]] = {request.id: [] for request in requests}
+    for request in requests:
+        driver.engine.add(request)
+    while driver.has_work:
+        for event in driver.step():
+            driver.engine.check_integrity()
+            if isinstance(event, TextDelta):
+                found[event.request_id] += zip(event.token_ids, event.logprobs, strict=True)
+            if isinstance(event, Finished):
+                assert event.error is None, event.error
+    return found
+
+
+def expected(oracle: Any, words: Sequence[str], samples: Any) -> list[tuple[int, float]]:
+    frames = np.frombuffer(features_of(samples), np.float32).reshape(-1, BINS).T
+    given = torch.tensor(frames[None], dtype=torch.float64)
+    ids, found = ids_of(words), list[tuple[int, float]]()
+    for _ in range(NEW):
+        with torch.no_grad():
+            made = oracle(input_features=given, decoder_input_ids=torch.tensor([ids]))
+        logits = made.logits[0, -1]
+        best = int(logits.argmax())
+        found.append((best, float(torch.log_softmax(logits, -1)[best])))
+        ids.append(best)
+    return found
+
+
+def opened(folder: Path, target: str, **options: Any) -> Model:
+    row = get_target(target, Choices(f16=False) if target == "vulkan" else Choices())
+    wanted = Options(**{"quant": "f32", "max_batch": 3, "max_step_tokens": 24, **options})
+    out = folder / "compiled"
+    return open_model(compile_model(Checkpoint.open(folder), row, out, wanted, Progress()))
+
+
+def check(folder: Path, target: str) -> None:
+    """Nine requests, of which three run at once: each window with each beginning."""
+    oracle, heard = whisper(folder), sounds()
+    model = opened(folder, target)
+    cases = [(i, j) for i in range(len(PROMPTS)) for j in range(len(heard))]
+    try:
+        found = answers(model, [request_of(f"{i} {j}", PROMPTS[i], heard[j]) for i, j in cases])
+    finally:
+        model.close()
+    different = set()
+    for i, j in cases:
+        wanted, got = expected(oracle, PROMPTS[i], heard[j]), found[f"{i} {j}"]
+        assert [token for token, _ in got] == [token for token, _ in wanted]
+        assert max(abs(a - b) for (_, a), (_, b) in zip(got, wanted, strict=True)) < BOUND
+        different.add(tuple(token for token, _ in got))
+    assert len(different) == len(cases), "the sound or the beginning changes nothing"
+
+
+@pytest.mark.feature("whisper", "cpu", "runs")
+def test_transcripts_on_cpu_equal_transformers(tmp_path: Path) -> None:
+    check(tmp_path, "cpu")
+
+
+@pytest.mark.feature("whisper", "reference", "runs")
+def test_transcripts_on_reference_equal_transformers(tmp_path: Path) -> None:
+    check(tmp_path, "reference")
+
+
+@pytest.mark.usefixtures("vulkan")
+@pytest.mark.feature("whisper", "vulkan", "runs")
+def test_transcripts_on_vulkan_equal_transformers(tmp_path: Path) -> None:
+    check(tmp_path, "vulkan")
+
+
+def test_a_prompt_without_sound_is_refused(tmp_path: Path) -> None:
+    whisper(tmp_path)
+    model = opened(tmp_path, "cpu")
+    with pytest.raises(UnsupportedError, match=r"transcribes sound.*mlcc transcribe"):
+        Driver(model).engine.add(Request("1", [START]))
+    model.close()
+
+
+def test_frames_equal_the_feature_extractors() -> None:
+    extractor = WhisperFeatureExtractor(feature_size=BINS, chunk_length=SECONDS)
+    for samples in sounds():
+        wanted = extractor._np_extract_fbank_features(samples[None], "cpu")[0].T
+        found = np.frombuffer(features_of(samples), np.float32).reshape(-1, BINS)
+        assert found.shape == wanted.shape
+        assert np.abs(found - wanted).max() < 1e-5
