@@ -85,6 +85,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "images: Qwen2.5-VL": ("qwen2.5-vl",),
     "images: Qwen3-VL": ("qwen3-vl",),
     "images: Qwen3-VL, experts": ("qwen3-vl-moe",),
+    "images: Qwen3.5": ("qwen3.5-images",),
     "sound: Whisper": ("whisper",),
     "weights `f32`": ("f32",),
     "weights `f16`, `bf16`": ("f16", "bf16"),

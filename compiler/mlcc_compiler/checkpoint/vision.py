@@ -198,6 +198,7 @@ _IDEFICS3 = Family(
     lambda outer, vision: require({"scale_factor": 2, **outer}, "scale_factor"),
     _idefics3,
 )
+_QWEN3_5 = _qwen("qwen3_vl_vision", {**qwen3_vl.DEFAULTS, "deepstack_visual_indexes": []})
 FAMILIES: dict[str, Family] = {
     "idefics3": _IDEFICS3,
     "smolvlm": _IDEFICS3,
@@ -205,6 +206,8 @@ FAMILIES: dict[str, Family] = {
     "qwen2_5_vl": _qwen("qwen2_5_vl_vision", qwen2_5_vl.DEFAULTS),
     "qwen3_vl": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
     "qwen3_vl_moe": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
+    "qwen3_5": _QWEN3_5,
+    "qwen3_5_moe": _QWEN3_5,
     "gemma3": Family(
         "gemma3_vision",
         gemma3.DEFAULTS,

@@ -327,7 +327,7 @@ class VisionInfo:
 
     processor: str
     """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, qwen2_vl
-    (Qwen2-VL, Qwen2.5-VL and Qwen3-VL)."""
+    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5)."""
     image_token: str
     """Text of the placeholder token, such as <image>."""
     image_token_id: int

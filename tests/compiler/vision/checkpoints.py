@@ -178,6 +178,54 @@ def qwen3_vl_moe(folder: Path) -> torch.nn.Module:
     return oracle
 
 
+DELTA = {
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "full_attention_interval": 2,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 16,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1000.0,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [4, 2, 2],
+        "mrope_interleaved": True,
+    },
+}
+QWEN3_5_TOWER = {
+    name: value for name, value in QWEN3_TOWER.items() if name != "deepstack_visual_indexes"
+}
+
+
+def qwen3_5(folder: Path) -> torch.nn.Module:
+    """A Qwen3.5 in `folder`, and transformers' model of it in float64."""
+    config = transformers.Qwen3_5Config(
+        text_config={"model_type": "qwen3_5_text", **SMALL, **DELTA},
+        vision_config=QWEN3_5_TOWER,
+        **QWEN,
+    )
+    return _saved(transformers.Qwen3_5ForConditionalGeneration, config, folder)
+
+
+def qwen3_5_moe(folder: Path) -> torch.nn.Module:
+    """A Qwen3.5 with experts in `folder`, and transformers' model of it in float64."""
+    experts = {
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+    }
+    config = transformers.Qwen3_5MoeConfig(
+        text_config={"model_type": "qwen3_5_moe_text", **SMALL, **DELTA, **experts},
+        vision_config=QWEN3_5_TOWER,
+        **QWEN,
+    )
+    config.text_config._experts_implementation = "eager"
+    return _saved(transformers.Qwen3_5MoeForConditionalGeneration, config, folder)
+
+
 def transpose_experts(folder: Path) -> None:
     """Turn the stacked matrices of a checkpoint's experts."""
     (file,) = folder.glob("*.safetensors")
@@ -188,7 +236,7 @@ def transpose_experts(folder: Path) -> None:
     save_file({**tensors, **turned}, file, {"format": "pt"})
 
 
-ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 """Families whose images keep their ratio."""
 FAMILIES = {
     "smolvlm": smolvlm,
@@ -198,6 +246,8 @@ FAMILIES = {
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "qwen3_vl_moe": qwen3_vl_moe,
+    "qwen3_5": qwen3_5,
+    "qwen3_5_moe": qwen3_5_moe,
 }
 
 

@@ -113,12 +113,19 @@ PART = {
     "qwen2_5_vl": "qwen2.5-vl",
     "qwen3_vl": "qwen3-vl",
     "qwen3_vl_moe": "qwen3-vl-moe",
+    "qwen3_5": "qwen3.5-images",
+    "qwen3_5_moe": "qwen3.5-images",
 }
 """In the table of features."""
 
 
-OF_OTHERS = {("qwen3_vl_moe", "vulkan"), ("qwen3_vl_moe", "reference")}
-"""With --long only: the tower is Qwen3-VL's, and the experts are Qwen3's."""
+OF_OTHERS = {
+    (family, target)
+    for family in ("qwen3_vl_moe", "qwen3_5_moe")
+    for target in ("vulkan", "reference")
+}
+"""With --long only: the tower is that of the family without experts, and experts have tests of
+their own."""
 
 
 def shown(target: str) -> Any:

@@ -1,6 +1,5 @@
 """Qwen3.5, dense, its text (Qwen Team, 2026): Qwen3-Next with an MLP in each layer, and a separate
-matrix for each of the delta rule's inputs. Its image tower and multi-token-prediction heads are
-left out.
+matrix for each of the delta rule's inputs. Its multi-token-prediction heads are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: the image in its own ratio, in whole groups of patches.
+"""Qwen2-VL to Qwen3-VL, and Qwen3.5: the image in its own ratio, in whole groups of patches.
 
 Follows `Qwen2VLImageProcessorPil` and `Qwen2VLProcessor` of transformers.
 """
