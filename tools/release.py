@@ -3,10 +3,11 @@
     python -m tools.release [FOLDER] [--url URL]       (dist/release)
 
 Wheels for Linux on x86-64 and aarch64, Windows on x86-64 and macOS on arm64, the wheel for
-browsers, a zip for Windows without Python, the source distribution, npm's package, a bill of
-materials with third-party licences, checksums, and the files of package managers, for which URL is
-where the files will be. The result depends only on the commit and on the pinned tools: two runs
-give the same bytes on any machine (tests/e2e/deploy checks it). Publishing is a separate step.
+browsers, one without C++ for Pyodide, a zip for Windows without Python, the source distribution,
+npm's package, a bill of materials with third-party licences, checksums, and the files of package
+managers, for which URL is where the files will be. The result depends only on the commit and on
+the pinned tools: two runs give the same bytes on any machine (tests/e2e/deploy checks it).
+Publishing is a separate step.
 """
 
 from __future__ import annotations
@@ -102,12 +103,14 @@ def make(output: Path, version: str, url: str = package_managers.PLACE) -> list[
         _python("-m", "hatchling", "build", "-t", "sdist", "-d", made, cwd=tree)
         _python("-m", "mlcc_targets.wasm.build")
         _python(*WHEEL, made, ROOT / "web" / "wheel")
+        _python(*WHEEL, made / "pyodide", tree, env={"MLCC_NO_NATIVE": "1"})
         _npm(made)
         parts = bill.parts(archive)
         at = datetime.fromtimestamp(seconds, timezone.utc)
         (made / f"mlcc-{version}.cdx.json").write_text(bill.as_json(version, at, parts))
         (made / f"mlcc-{version}-licences.txt").write_text(bill.as_text(parts))
-        sums = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(made.iterdir()))
+        files = sorted(path for path in made.rglob("*") if path.is_file())
+        sums = "".join(f"{sha256(path)}  {path.relative_to(made)}\n" for path in files)
         (made / "SHA256SUMS").write_text(sums)
         package_managers.write(made, version, url)
         shutil.rmtree(output, ignore_errors=True)

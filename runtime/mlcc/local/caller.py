@@ -16,8 +16,8 @@ from threading import Thread, current_thread
 from typing import Any, TypeVar
 
 from mlcc.api.errors import EngineDiedError
-from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.local.view import View
+from mlcc.errors import MlccError
+from mlcc.local.view import View, encoded
 from mlcc.service.adapters import AdapterEntry, check_name
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, FormPart, Whole
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
@@ -141,7 +141,7 @@ class Chunks:
 
 
 def _request(method: str, path: str, fields: Mapping[str, Any] | None) -> ApiRequest:
-    body = b"" if fields is None else _encoded(fields)
+    body = b"" if fields is None else encoded(fields)
 
     async def read() -> bytes:
         return body
@@ -159,21 +159,6 @@ def _form(path: str, fields: Mapping[str, str], file: bytes) -> ApiRequest:
         yield FormPart("file", "file", pieces(file))
 
     return ApiRequest("POST", path, form=parts)
-
-
-def _encoded(fields: Mapping[str, Any]) -> bytes:
-    """The fields as JSON. Raises InvalidRequestError for values that JSON does not have."""
-    try:
-        return json.dumps(fields, default=_plain).encode()
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(f"a field is not JSON: {error}", code="invalid_json") from None
-
-
-def _plain(value: Any) -> Any:
-    """Views become dicts: a message of an answer may be part of the next request."""
-    if isinstance(value, View):
-        return value.to_dict()
-    raise TypeError(f"{value!r} of type {type(value).__name__}")
 
 
 def _check(response: ApiResponse) -> None:

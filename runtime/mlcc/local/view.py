@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, is_typeddict
 
 from mlcc.api.openai import shapes
+from mlcc.errors import InvalidRequestError
 
 _FIELDS = frozenset(
     name for shape in vars(shapes).values() if is_typeddict(shape) for name in shape.__annotations__
@@ -54,3 +56,18 @@ def _seen(value: Any) -> Any:
     if isinstance(value, dict):
         return View(value)
     return [_seen(item) for item in value] if isinstance(value, list) else value
+
+
+def encoded(fields: Mapping[str, Any]) -> bytes:
+    """The fields as JSON. Raises InvalidRequestError for values that JSON does not have."""
+    try:
+        return json.dumps(fields, default=_plain).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"a field is not JSON: {error}", code="invalid_json") from None
+
+
+def _plain(value: Any) -> Any:
+    """Views become dicts: a message of an answer may be part of the next request."""
+    if isinstance(value, View):
+        return value.to_dict()
+    raise TypeError(f"{value!r} of type {type(value).__name__}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers import local_index
 from tests.helpers.needs import absent, require
 from tests.helpers.web_package import WEB, environment, node
 
@@ -17,6 +19,7 @@ IN_CHROMIUM = "/tools/chromium.js'"
 OVER_THE_DEMO = "/demo.js'"
 OVER_A_SMALL_MODEL = "/device_model.js'"
 OVER_A_SERVER = "process.env['MLCC_SERVER']"
+WITH_THE_WHEEL = "process.env['MLCC_NOTEBOOK_WHEEL']"
 PROVES_THE_PAGE = pytest.mark.feature("page", "cpu", "runs")
 TIMEOUT_S = 900
 
@@ -46,6 +49,10 @@ def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureReq
         variables |= {"MLCC_DEMO_SOURCE": str(source), "MLCC_DEMO_WEBGPU": str(compiled)}
     if OVER_A_SERVER in imports:
         variables |= {"MLCC_SERVER": request.getfixturevalue("demo_server")}
+    if WITH_THE_WHEEL in imports:
+        wheel = local_index.make(tmp_path, {**os.environ, "MLCC_NO_NATIVE": "1"})
+        assert wheel.name.endswith("-py3-none-any.whl")
+        variables |= {"MLCC_NOTEBOOK_WHEEL": str(wheel)}
     command = [node(), "node_modules/vitest/vitest.mjs", "run", file]
     done = subprocess.run(
         [*command, "--reporter=default", "--reporter=json", f"--outputFile.json={report}"],

@@ -6,7 +6,6 @@ pip finds mlcc in an index as a release has it, and what mlcc needs where pip is
 from __future__ import annotations
 
 import subprocess
-import sys
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ import pytest
 
 from mlcc.util.machine import machine
 from mlcc.version import __version__
-from tests.e2e.windows.conftest import ROOT, run, served
-from tools import package_managers, windows_python, windows_zip
+from tests.e2e.windows.conftest import run, served
+from tests.helpers import local_index
+from tools import windows_python, windows_zip
 from tools.windows_python import windows_path
 
 pytestmark = [
@@ -30,19 +30,9 @@ QUESTION, ANSWER = "What is 17 + 25?", "17 + 25 = 42"
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel for Windows and an index, as `dev.py release` writes them."""
-    folder = tmp_path_factory.mktemp("release")
-    tree = tmp_path_factory.mktemp("tree")
-    files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT)
-    archive = ["tar", "--null", "-T", "-", "-c", "--ignore-failed-read"]
-    packed = subprocess.run(archive, cwd=ROOT, input=files, capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", str(tree)], input=packed.stdout, check=True)
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {**windows_python.environment(), "MLCC_WHEEL_SYSTEM": "windows"}
-    subprocess.run([*pip, "-w", folder, tree], env=environment, check=True)
-    package_managers.write_index(folder, [path.name for path in folder.glob("*.whl")])
-    return folder
+    return local_index.make(tmp_path_factory.mktemp("wheel"), environment)
 
 
 @contextmanager
@@ -57,23 +47,18 @@ def only_packages_of(folder: Path) -> Iterator[None]:
         paths.write_text(before, encoding="utf-8")
 
 
-def wheel(release: Path) -> Path:
-    (made,) = release.glob(f"mlcc-{__version__}-py3-none-win_amd64.whl")
-    return made
-
-
 def test_the_wheel_has_the_executor_and_the_page_and_nothing_of_other_systems(
-    release: Path,
+    wheel: Path,
 ) -> None:
-    names = zipfile.ZipFile(wheel(release)).namelist()
+    names = zipfile.ZipFile(wheel).namelist()
     built = {name for name in names if name.startswith("mlcc/device/lib/")}
     assert {Path(name).suffix for name in built} == {".pyd", ".sha256"}
     assert "mlcc/server/page/index.html" in names
 
 
-def test_pip_installs_it_and_it_serves(release: Path, windows_demo: Path, tmp_path: Path) -> None:
+def test_pip_installs_it_and_it_serves(wheel: Path, windows_demo: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
-    index = f"file:///{windows_path(release)}/simple".replace("\\", "/")
+    index = f"file:///{windows_path(wheel.parent)}/simple".replace("\\", "/")
     words = ("install", "-q", "--target", windows_path(site), "--extra-index-url", index)
     run("-m", "pip", *words, f"mlcc[serve]=={__version__}", seconds=600)
     assert (site / "mlcc" / "device" / "lib" / "libmlcc_executor.pyd").exists()
@@ -85,11 +70,9 @@ def test_pip_installs_it_and_it_serves(release: Path, windows_demo: Path, tmp_pa
             assert b"<title>" in page.read()
 
 
-def test_the_zip_answers_without_a_python(
-    release: Path, windows_demo: Path, tmp_path: Path
-) -> None:
-    archive = windows_zip.make(wheel(release), tmp_path / "mlcc.zip")
-    again = windows_zip.make(wheel(release), tmp_path / "again.zip")
+def test_the_zip_answers_without_a_python(wheel: Path, windows_demo: Path, tmp_path: Path) -> None:
+    archive = windows_zip.make(wheel, tmp_path / "mlcc.zip")
+    again = windows_zip.make(wheel, tmp_path / "again.zip")
     assert archive.read_bytes() == again.read_bytes()
     folder = tmp_path / "ein Gerät"
     with zipfile.ZipFile(archive) as file:

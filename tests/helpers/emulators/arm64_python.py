@@ -14,7 +14,7 @@ from tools.debian import APT, done
 PACKAGES = (
     "libpython3.11", "libpython3.11-minimal", "libpython3.11-stdlib", "libpython3.11-dev",
     "python3.11-minimal", "libffi8", "zlib1g", "libexpat1", "libstdc++6", "libgcc-s1", "libc6",
-    "libssl3", "openjdk-17-jre-headless",
+    "libssl3", "libsqlite3-0", "openjdk-17-jre-headless",
 )  # fmt: skip
 """Packages of Debian 12; its Python has the version that compiled the tested bytecode."""
 
@@ -22,7 +22,7 @@ PACKAGES = (
 def arm64_python() -> Path:
     """A folder that is its root. The test skips, or fails, where it cannot be had."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    root = base / "mlcc" / "tests" / "arm64-python3.11-java17"
+    root = base / "mlcc" / "tests" / "arm64-python3.11-sqlite-java17"
     if (root / "usr/bin/python3.11").exists():
         return root
     if sys.version_info[:2] != (3, 11) or shutil.which("apt-get") is None:

@@ -1,0 +1,131 @@
+"""The wheel for Linux on arm64, installed by pip from a release's index and run: under qemu."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from mlcc.util.machine import machine
+from mlcc.version import __version__
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.helpers import local_index
+from tests.helpers.demo_model import DEMO
+from tests.helpers.emulators.arm64_python import arm64_python
+
+pytestmark = [
+    pytest.mark.long,  # compiles the executor by zig, and emulates pip
+    pytest.mark.needs("qemu"),
+    pytest.mark.skipif(machine() != "x86_64", reason="emulates arm64 on x86-64"),
+]
+QUESTION, ANSWER = "What is 17 + 25?", "17 + 25 = 42"
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Debian's Python for arm64, with the packages of a folder and no others."""
+
+    site: Path
+
+    def command(self, *words: object) -> list[str]:
+        root = arm64_python()
+        python = root / "usr/bin/python3.11"
+        return ["qemu-aarch64", "-cpu", "max", "-L", str(root), str(python), *map(str, words)]
+
+    def environment(self, *more: Path) -> dict[str, str]:
+        home = {"PYTHONHOME": str(arm64_python() / "usr"), "HOME": str(self.site.parent)}
+        return {**os.environ, **home, "PYTHONPATH": ":".join(map(str, (self.site, *more)))}
+
+    def run(self, *words: object, more: tuple[Path, ...] = ()) -> str:
+        done = subprocess.run(
+            self.command(*words),
+            env=self.environment(*more),
+            capture_output=True,
+            text=True,
+            timeout=1200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    """`pip install mlcc[serve]`, from the index."""
+    folder = tmp_path_factory.mktemp("arm64")
+    environment = {**os.environ, "MLCC_WHEEL_MACHINE": "aarch64"}
+    wheel = local_index.make(folder, environment)
+    assert wheel.name.endswith("_aarch64.whl")
+    machine = Emulated(folder / "site")
+    machine.site.mkdir()
+    spec = find_spec("pip")
+    assert spec is not None and spec.origin is not None
+    pip = folder / "pip"  # which Debian's Python lacks; it is the same for all
+    shutil.copytree(Path(spec.origin).parent, pip / "pip")
+    index = f"file://{wheel.parent}/simple"
+    words = ("install", "-q", "--no-compile", "--target", machine.site, "--extra-index-url", index)
+    machine.run("-m", "pip", *words, f"mlcc[serve]=={__version__}", more=(pip,))
+    return machine
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    row = get_target("cpu", Choices(cpu="arm-dotprod"))
+    out = tmp_path_factory.mktemp("arm64-model") / "demo"
+    options = Options(quant="q4", context=256)
+    return compile_model(Checkpoint.open(DEMO / "model"), row, out, options, Progress())
+
+
+def test_it_answers(installed: Emulated, model: Path) -> None:
+    assert f"version {__version__}" in installed.run("-m", "mlcc", "--version")
+    assert ANSWER in installed.run("-m", "mlcc", "run", model, QUESTION).splitlines()
+
+
+def test_it_serves(installed: Emulated, model: Path) -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = installed.command("-m", "mlcc", "serve", model, "--port", port)
+    with subprocess.Popen(command, env=installed.environment()) as server:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _until(lambda: _answers(f"{url}/ready"), server)
+            body = {"messages": [{"role": "user", "content": QUESTION}], "temperature": 0}
+            kind = {"content-type": "application/json"}
+            where = f"{url}/v1/chat/completions"
+            request = urllib.request.Request(where, json.dumps(body).encode(), kind)
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                assert json.load(answer)["choices"][0]["message"]["content"] == ANSWER
+            with urllib.request.urlopen(url, timeout=300) as page:
+                assert b"<title>" in page.read()
+        finally:
+            server.terminate()
+            server.wait(120)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=30):
+            return True
+    except OSError:
+        return False
+
+
+def _until(is_so: Callable[[], bool], server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 600
+    while not is_so():
+        assert server.poll() is None and time.monotonic() < end
+        time.sleep(0.5)
