@@ -852,6 +852,23 @@ class ImageSize(View):
     """Width times height."""
 
 
+class ModelPermission(View):
+    """What OpenAI's API once said of a model, and clients of vLLM read: the same for all."""
+
+    id: str
+    object: Literal["model_permission"]
+    created: int
+    allow_create_engine: bool
+    allow_sampling: bool
+    allow_logprobs: bool
+    allow_search_indices: bool
+    allow_view: bool
+    allow_fine_tuning: bool
+    organization: str
+    group: str | None
+    is_blocking: bool
+
+
 class Model(View):
     """One entry of /v1/models."""
 
@@ -873,6 +890,9 @@ class Model(View):
     """Requests waiting or being answered."""
     parent: str | None
     """The base model of an adapter (LoRA)."""
+    root: str
+    """The model that computes the answers: itself, or an adapter's base model."""
+    permission: list[ModelPermission]
     progress: float | None
     """Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded."""
     default_sampling: dict[str, float]

@@ -947,6 +947,22 @@ interface Modalities {
   image_size?: ImageSize;
 }
 
+/** What OpenAI's API once said of a model, and clients of vLLM read: the same for all. */
+export interface ModelPermission {
+  id: string;
+  object: 'model_permission';
+  created: number;
+  allow_create_engine: boolean;
+  allow_sampling: boolean;
+  allow_logprobs: boolean;
+  allow_search_indices: boolean;
+  allow_view: boolean;
+  allow_fine_tuning: boolean;
+  organization: string;
+  group: string | null;
+  is_blocking: boolean;
+}
+
 /** One entry of /v1/models. */
 export interface Model extends Modalities {
   id: string;
@@ -967,6 +983,9 @@ export interface Model extends Modalities {
   requests: number;
   /** The base model of an adapter (LoRA). */
   parent: string | null;
+  /** The model that computes the answers: itself, or an adapter's base model. */
+  root: string;
+  permission: ModelPermission[];
   /** Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded. */
   progress: number | null;
   /** Values of a request without its own: temperature, top_p, ...; empty for an encoder. */

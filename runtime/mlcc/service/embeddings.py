@@ -138,7 +138,7 @@ class Encoding:
         if not activate or self.encoder.activation == "none":
             return rows
         of_row = _softmax if self.encoder.activation == "softmax" else _sigmoids
-        made = await asyncio.to_thread(lambda: [of_row(row) for row in rows.values])
+        made: list[Row] = await asyncio.to_thread(lambda: [of_row(row) for row in rows.values])
         return Rows(made, rows.tokens)
 
     async def _cosines(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], int]:

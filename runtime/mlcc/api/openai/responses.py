@@ -25,6 +25,7 @@ from mlcc.api.openai.shapes import (
     FinishReason,
     ImageSize,
     Model,
+    ModelPermission,
     ModelState,
     ToolCall,
     ToolCallDelta,
@@ -292,6 +293,23 @@ class CompletionChunks(Chunks):
         return chunk
 
 
+def _permission(name: str, created: int) -> ModelPermission:
+    return {
+        "id": f"modelperm-{name}",
+        "object": "model_permission",
+        "created": created,
+        "allow_create_engine": False,
+        "allow_sampling": True,
+        "allow_logprobs": True,
+        "allow_search_indices": False,
+        "allow_view": True,
+        "allow_fine_tuning": False,
+        "organization": "*",
+        "group": None,
+        "is_blocking": False,
+    }
+
+
 def model(
     name: str,
     created: int,
@@ -319,6 +337,8 @@ def model(
         "requests": requests,
         "max_model_len": context,
         "parent": parent,
+        "root": parent or name,
+        "permission": [_permission(name, created)],
         "progress": progress,
         "default_sampling": dict(sampling or {}),
     }

@@ -271,6 +271,23 @@ class _Modalities(TypedDict, total=False):
     """Of a model that sees: clients may scale larger images down to it."""
 
 
+class ModelPermission(TypedDict):
+    """What OpenAI's API once said of a model, and clients of vLLM read: the same for all."""
+
+    id: str
+    object: Literal["model_permission"]
+    created: int
+    allow_create_engine: bool
+    allow_sampling: bool
+    allow_logprobs: bool
+    allow_search_indices: bool
+    allow_view: bool
+    allow_fine_tuning: bool
+    organization: str
+    group: str | None
+    is_blocking: bool
+
+
 class Model(_Modalities):
     """One entry of /v1/models."""
 
@@ -292,6 +309,9 @@ class Model(_Modalities):
     """Requests waiting or being answered."""
     parent: str | None
     """The base model of an adapter (LoRA)."""
+    root: str
+    """The model that computes the answers: itself, or an adapter's base model."""
+    permission: list[ModelPermission]
     progress: float | None
     """Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded."""
     default_sampling: dict[str, float]

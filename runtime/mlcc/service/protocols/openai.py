@@ -22,8 +22,8 @@ async def health(models: Models, request: ApiRequest) -> ApiResponse:
         about = {} if request.anonymous else {"models": await models.counters()}
         return json_response({"status": "sleeping" if models.asleep else "ok", **about})
     if models.asleep and not served.engine.dead:
-        about = {} if request.anonymous else {"model": served.text.name}
-        return json_response({"status": "sleeping", **about})
+        named = {} if request.anonymous else {"model": served.text.name}
+        return json_response({"status": "sleeping", **named})
     try:
         counters = await served.engine.counters()
     except MlccError as error:

@@ -3185,6 +3185,73 @@ public struct ImageSize: Codable, Equatable, Sendable {
     }
 }
 
+/// What OpenAI's API once said of a model, and clients of vLLM read: the same for all.
+public struct ModelPermission: Codable, Equatable, Sendable {
+    /// `id`.
+    public var id: String
+    /// `created`.
+    public var created: Int
+    /// `allow_create_engine`.
+    public var allowCreateEngine: Bool
+    /// `allow_sampling`.
+    public var allowSampling: Bool
+    /// `allow_logprobs`.
+    public var allowLogprobs: Bool
+    /// `allow_search_indices`.
+    public var allowSearchIndices: Bool
+    /// `allow_view`.
+    public var allowView: Bool
+    /// `allow_fine_tuning`.
+    public var allowFineTuning: Bool
+    /// `organization`.
+    public var organization: String
+    /// `group`.
+    public var group: String?
+    /// `is_blocking`.
+    public var isBlocking: Bool
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        id: String,
+        created: Int,
+        allowCreateEngine: Bool,
+        allowSampling: Bool,
+        allowLogprobs: Bool,
+        allowSearchIndices: Bool,
+        allowView: Bool,
+        allowFineTuning: Bool,
+        organization: String,
+        group: String? = nil,
+        isBlocking: Bool
+    ) {
+        self.id = id
+        self.created = created
+        self.allowCreateEngine = allowCreateEngine
+        self.allowSampling = allowSampling
+        self.allowLogprobs = allowLogprobs
+        self.allowSearchIndices = allowSearchIndices
+        self.allowView = allowView
+        self.allowFineTuning = allowFineTuning
+        self.organization = organization
+        self.group = group
+        self.isBlocking = isBlocking
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case id
+        case created
+        case allowCreateEngine = "allow_create_engine"
+        case allowSampling = "allow_sampling"
+        case allowLogprobs = "allow_logprobs"
+        case allowSearchIndices = "allow_search_indices"
+        case allowView = "allow_view"
+        case allowFineTuning = "allow_fine_tuning"
+        case organization
+        case group
+        case isBlocking = "is_blocking"
+    }
+}
+
 /// One entry of /v1/models.
 public struct Model: Codable, Equatable, Sendable {
     /// `id`.
@@ -3205,6 +3272,10 @@ public struct Model: Codable, Equatable, Sendable {
     public var requests: Int
     /// The base model of an adapter (LoRA).
     public var parent: String?
+    /// The model that computes the answers: itself, or an adapter's base model.
+    public var root: String
+    /// `permission`.
+    public var permission: [ModelPermission]
     /// Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded.
     public var progress: Double?
     /// Values of a request without its own: temperature, top_p, ...; empty for an encoder.
@@ -3225,6 +3296,8 @@ public struct Model: Codable, Equatable, Sendable {
         memoryBytes: Int? = nil,
         requests: Int,
         parent: String? = nil,
+        root: String,
+        permission: [ModelPermission],
         progress: Double? = nil,
         defaultSampling: [String: Double],
         inputModalities: [String]? = nil,
@@ -3239,6 +3312,8 @@ public struct Model: Codable, Equatable, Sendable {
         self.memoryBytes = memoryBytes
         self.requests = requests
         self.parent = parent
+        self.root = root
+        self.permission = permission
         self.progress = progress
         self.defaultSampling = defaultSampling
         self.inputModalities = inputModalities
@@ -3255,6 +3330,8 @@ public struct Model: Codable, Equatable, Sendable {
         case memoryBytes = "memory_bytes"
         case requests
         case parent
+        case root
+        case permission
         case progress
         case defaultSampling = "default_sampling"
         case inputModalities = "input_modalities"

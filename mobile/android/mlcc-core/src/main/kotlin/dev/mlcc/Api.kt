@@ -1765,6 +1765,29 @@ public data class ImageSize(
     val maxPixels: Long? = null,
 )
 
+/** What OpenAI's API once said of a model, and clients of vLLM read: the same for all. */
+@Serializable
+public data class ModelPermission(
+    val id: String,
+    val created: Long,
+    @SerialName("allow_create_engine")
+    val allowCreateEngine: Boolean,
+    @SerialName("allow_sampling")
+    val allowSampling: Boolean,
+    @SerialName("allow_logprobs")
+    val allowLogprobs: Boolean,
+    @SerialName("allow_search_indices")
+    val allowSearchIndices: Boolean,
+    @SerialName("allow_view")
+    val allowView: Boolean,
+    @SerialName("allow_fine_tuning")
+    val allowFineTuning: Boolean,
+    val organization: String,
+    val group: String? = null,
+    @SerialName("is_blocking")
+    val isBlocking: Boolean,
+)
+
 /** One entry of /v1/models. */
 @Serializable
 public data class Model(
@@ -1787,6 +1810,9 @@ public data class Model(
     val requests: Long,
     /** The base model of an adapter (LoRA). */
     val parent: String? = null,
+    /** The model that computes the answers: itself, or an adapter's base model. */
+    val root: String,
+    val permission: List<ModelPermission>,
     /** Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded. */
     val progress: Double? = null,
     /** Values of a request without its own: temperature, top_p, ...; empty for an encoder. */
