@@ -134,6 +134,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Ollama's API": ("ollama",),
     "llama.cpp's API, `/tokenize`": ("llamacpp",),
     "TGI's API: `/generate`": ("tgi",),
+    "KServe, Triton: `/v2/...`": ("kserve",),
     "the chat page at `/`": ("page",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),

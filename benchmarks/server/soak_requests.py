@@ -25,6 +25,10 @@ GREEDY: Fields = {"temperature": 0, "ignore_eos": True}
 DIED = ("engine_died", "engine died", "EngineDiedError", "engine process was ended")
 
 
+TEXTS = ("text", "content", "response", "delta", "text_output", "generated_text")
+"""Fields of answers that are text."""
+
+
 @dataclass(frozen=True)
 class Call:
     """One request."""
@@ -89,6 +93,7 @@ def fixed_calls(model: str) -> list[Call]:
     message: Fields = {"model": model, "messages": messages, "max_tokens": 12, "temperature": 0}
     tgi: Fields = {"max_new_tokens": 12, "details": True}
     response_ends = ("response.completed", "response.incomplete")
+    v2 = f"/v2/models/{model or 'toy'}"
     rows: list[tuple[str, Fields, tuple[str, ...]]] = [
         ("/v1/completions", {"prompt": "once upon", **short}, ("finish_reason",)),
         ("/v1/chat/completions", {"messages": messages, **short}, ("finish_reason",)),
@@ -102,11 +107,13 @@ def fixed_calls(model: str) -> list[Call]:
         ("/completion", {"prompt": "a", "n_predict": 12, "temperature": 0}, ('"stop":true',)),
         ("/generate", {"inputs": "a", "parameters": tgi}, ('"details"',)),
         ("/generate_stream", {"inputs": "a", "parameters": tgi}, ('"finish_reason"',)),
+        (f"{v2}/generate", {"text_input": "a", **short}, ('"text_output"',)),
+        (f"{v2}/generate_stream", {"text_input": "a", **short}, ('"text_output"',)),
         ("/tokenize", {"content": "once upon a time"}, ("tokens",)),
         ("/v1/messages/count_tokens", {"model": model, "messages": messages}, ("input_tokens",)),
     ]
     return [
-        Call(f"same {number} {path}", path, encoded(fields), ends, same=True)
+        Call(f"same {number} {path.rpartition('/')[2]}", path, encoded(fields), ends, same=True)
         for number, (path, fields, ends) in enumerate(rows)
     ]
 
@@ -142,6 +149,8 @@ def hostile_calls() -> list[Call]:
         ("negative", "/v1/completions", encoded({"prompt": "a", "temperature": -1})),
         ("no parameters", "/generate", encoded({"inputs": "a", "parameters": [1]})),
         ("no grammar", "/", encoded({"inputs": "a", "parameters": {"grammar": {"type": "x"}}})),
+        ("no inputs", "/v2/models/toy/infer", encoded({"inputs": []})),
+        ("no text", "/v2/models/toy/generate", encoded({"text_input": 5})),
         ("no message", "/api/chat", encoded({"messages": [{"role": "king", "content": 1}]})),
         ("no role", "/v1/chat/completions", encoded({"messages": [{}]})),
         ("image bomb", CHAT, encoded({"messages": seen(png(16384, 16384))})),
@@ -247,7 +256,7 @@ def _collect(value: Any, found: list[str]) -> None:
         for name, entry in value.items():
             if name == "usage":  # Anthropic's counts leave out cached tokens, which differ
                 continue
-            if name in ("text", "content", "response", "delta") and isinstance(entry, str):
+            if name in TEXTS and isinstance(entry, str):
                 found.append(entry)
             elif name in ("tokens", "input_tokens") and not isinstance(entry, dict):
                 found.append(str(entry))

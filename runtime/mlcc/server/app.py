@@ -42,11 +42,11 @@ from mlcc.server.observability.traces import Traces
 from mlcc.server.openapi import components, operation
 from mlcc.server.prompts.body_reader import BodyOffload, BodyReader
 from mlcc.service.engine_client import EngineClient, Observer, ObserverGroup
-from mlcc.service.http.routes import HEALTH, READY, ROUTES, Route
+from mlcc.service.http.routes import HEALTH, KSERVE_LIVE, KSERVE_READY, READY, ROUTES, Route
 from mlcc.service.served_model import Models
 from mlcc.service.service import Service
 
-PUBLIC = (HEALTH, READY)
+PUBLIC = (HEALTH, READY, KSERVE_LIVE, KSERVE_READY)
 """Routes that need no API key, so that monitoring can use them. Neither does the OpenAPI document:
 it reveals nothing that mlcc's sources do not."""
 

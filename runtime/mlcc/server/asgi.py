@@ -39,6 +39,7 @@ from mlcc.service.http.types import (
     ApiResponse,
     FormPart,
     LongText,
+    RawBytes,
     Whole,
     check_size,
 )
@@ -168,6 +169,7 @@ class ServiceApp:
             query,
             form=body.form,
             offload=offload,
+            takes_bytes=True,
             anonymous=self._settings.has_keys and not body.tenant,
         )
         working = asyncio.ensure_future(self._work(request, body, send))
@@ -409,8 +411,11 @@ async def _send(
     await send({"type": "http.response.body", "body": pieces[-1]})
 
 
-async def _encoded(body: str | LongText) -> list[bytes]:
-    """The body's bytes in pieces; of a long one, made in a thread."""
+async def _encoded(body: str | LongText | RawBytes) -> list[bytes]:
+    """The body's bytes in pieces; of a long text, made in a thread."""
+    if isinstance(body, RawBytes):
+        data = body.data
+        return [data[at : at + PIECE] for at in range(0, len(data), PIECE)] or [b""]
     if isinstance(body, str):
         if len(body) <= PIECE:
             return [body.encode()]

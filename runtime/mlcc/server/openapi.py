@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlcc.api.anthropic import shapes as anthropic_shapes
+from mlcc.api.kserve import shapes as kserve_shapes
 from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
 from mlcc.api.openai import batch_shapes, shapes
@@ -38,6 +39,7 @@ from mlcc.service.http.types import (
     ApiResponse,
     anthropic_error_response,
     error_response,
+    kserve_error_response,
     ollama_error_response,
     tgi_error_response,
 )
@@ -45,7 +47,7 @@ from mlcc.service.http.types import (
 Schema = dict[str, Any]
 SHAPES = (
     *(shapes, batch_shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes),
-    tgi_shapes,
+    *(tgi_shapes, kserve_shapes),
 )
 """Modules whose typed dictionaries are response types."""
 
@@ -67,6 +69,7 @@ _ERRORS: Mapping[Callable[[MlccError], ApiResponse], str] = {
     anthropic_error_response: "AnthropicError",
     ollama_error_response: "OllamaError",
     tgi_error_response: "TgiError",
+    kserve_error_response: "KserveError",
 }
 
 

@@ -35,7 +35,7 @@ from mlcc.multimodal.placeholders import PromptImages, TextWithImages
 from mlcc.multimodal.prompt import Prompt
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.engine_client import EngineClient
-from mlcc.service.http.types import ApiRequest, read_json
+from mlcc.service.http.types import BYTES_TYPE, JSON_TYPE, ApiRequest, read_bytes, read_json
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -220,6 +220,11 @@ class ServedModel:
         if not request.background:
             self.engine.check_queue(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
+
+    async def raw_body(self, request: ApiRequest) -> bytes:
+        """The body, JSON with or without bytes behind it. Raises as `body`."""
+        self.engine.check_queue(1, request.tenant)
+        return await read_bytes(request, self._bounds.max_body_bytes, (JSON_TYPE, BYTES_TYPE))
 
     async def checked(
         self, request: ApiRequest, body: Any, parse: Callable[[Any], T], table: Object

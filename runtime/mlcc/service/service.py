@@ -83,6 +83,8 @@ class Service:
 
             form = await read_form(request)
             return replace(request, parsed=ParsedBody(form)), form[0].model
+        if (named := request.parameters.get("model")) is not None:  # in the path
+            return request, named
         queried = parse_qs(request.query).get("model", [None])[0]
         if route.body is None:
             return request, queried

@@ -24,6 +24,9 @@ FEATURES = {
     "streamed_responses": "responses, streamed",
     "generate": "text generation",
     "streamed_generate": "text generation, streamed",
+    "embeddings": "embeddings",
+    "scores": "scores, classes",
+    "models": "loads models",
     "edit": "edits a file",
 }
 """Name in the programs -> heading."""

@@ -26,8 +26,13 @@ POST /api/create /completion /completions /embedding /infill /tokenize /detokeni
 POST /models/load /models/unload / /generate /generate_stream
 POST /classify
 POST /sleep /wake_up
-GET /info /is_sleeping
 POST /v1/audio/transcriptions /v1/audio/translations
+GET /info /is_sleeping /v2 /v2/health/live /v2/health/ready
+GET /v2/models/{model} /v2/models/{model}/ready
+GET /v2/models/{model}/versions/{version} /v2/models/{model}/versions/{version}/ready
+POST /v2/models/{model}/infer /v2/models/{model}/versions/{version}/infer
+POST /v2/models/{model}/generate /v2/models/{model}/generate_stream
+POST /v2/repository/index /v2/repository/models/{model}/load /v2/repository/models/{model}/unload
 """
 """What clients know: each is a promise."""
 

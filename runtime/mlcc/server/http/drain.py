@@ -10,9 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlcc.api.errors import BusyError
 from mlcc.server.http.errors import error_response_for, path_of
-from mlcc.service.http.routes import HEALTH, READY
+from mlcc.service.http.routes import HEALTH, KSERVE_LIVE, READY
 
-NOT_DRAINED = (HEALTH.path, "/metrics")
+NOT_DRAINED = (HEALTH.path, KSERVE_LIVE.path, "/metrics")
 """Paths that are answered to the end, for monitoring."""
 _POLL_S = 0.05
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
+from mlcc.api.kserve import fields as kserve
 from mlcc.api.llamacpp import fields as llamacpp
 from mlcc.api.ollama import fields as ollama
 from mlcc.api.openai.batches import BATCH as BATCH_BODY
@@ -27,6 +28,7 @@ from mlcc.service.http.types import (
     ApiResponse,
     anthropic_error_response,
     error_response,
+    kserve_error_response,
     ollama_error_response,
     tgi_error_response,
 )
@@ -354,6 +356,88 @@ TGI_INFO = Route(
 )
 TGI = (TGI_GENERATE, TGI_STREAM, TGI_ROOT, TGI_INFO)
 """Before Ollama's in `ROUTES`: the shape of errors at / has both protocols' fields."""
+
+
+def _kserve(
+    method: str,
+    path: str,
+    summary: str,
+    response: str,
+    body: Object | None = None,
+    event: str = "",
+    scope: str = INFERENCE,
+) -> Route:
+    """tritonclient sends no content type."""
+    return Route(
+        method,
+        path,
+        summary,
+        response,
+        body,
+        event,
+        kserve_error_response,
+        scope=scope,
+        any_content_type=body is not None,
+    )
+
+
+_V2, _OF_VERSION = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+KSERVE_SERVER = _kserve("GET", "/v2", "The server, by KServe's protocol.", "ServerMetadata",
+                        scope=ANY_KEY)  # fmt: skip
+KSERVE_LIVE = _kserve("GET", "/v2/health/live", "Whether the server is alive.", "ServerLive")
+KSERVE_READY = _kserve(
+    "GET", "/v2/health/ready", "Whether requests are answered now.", "ServerReady"
+)
+KSERVE_MODEL = _kserve("GET", _V2, "A model's inputs and outputs.", "ModelMetadata")
+KSERVE_MODEL_VERSION = replace(KSERVE_MODEL, path=_OF_VERSION)
+KSERVE_MODEL_READY = _kserve(
+    "GET", f"{_V2}/ready", "Whether a model is loaded.", "ModelReady", scope=ANY_KEY
+)
+KSERVE_MODEL_READY_VERSION = replace(KSERVE_MODEL_READY, path=f"{_OF_VERSION}/ready")
+KSERVE_INFER = _kserve(
+    "POST", f"{_V2}/infer", "Embeddings, scores or classes of texts.", "InferResponse", kserve.INFER
+)
+KSERVE_INFER_VERSION = replace(KSERVE_INFER, path=f"{_OF_VERSION}/infer")
+KSERVE_GENERATE = _kserve(
+    "POST", f"{_V2}/generate", "Continue a text, as Triton does.", "TritonText", kserve.GENERATE
+)
+KSERVE_GENERATE_STREAM = _kserve(
+    "POST",
+    f"{_V2}/generate_stream",
+    "Continue a text as server-sent events, as Triton does.",
+    "TritonText",
+    kserve.GENERATE,
+    "TritonText",
+)
+KSERVE_INDEX = _kserve(
+    "POST", "/v2/repository/index", "The models and their states.", "", kserve.REPOSITORY_INDEX
+)
+_V2_REPOSITORY = "/v2/repository/models/{model}"
+KSERVE_LOAD = _kserve(
+    "POST", f"{_V2_REPOSITORY}/load", LOAD.summary, PLAIN_TEXT, kserve.REPOSITORY_CHANGE,
+    scope=ADMIN,
+)  # fmt: skip
+KSERVE_UNLOAD = _kserve(
+    "POST", f"{_V2_REPOSITORY}/unload", UNLOAD.summary, PLAIN_TEXT, kserve.REPOSITORY_CHANGE,
+    scope=ADMIN,
+)  # fmt: skip
+KSERVE = (
+    KSERVE_SERVER,
+    KSERVE_LIVE,
+    KSERVE_READY,
+    KSERVE_INFER_VERSION,
+    KSERVE_INFER,
+    KSERVE_GENERATE_STREAM,
+    KSERVE_GENERATE,
+    KSERVE_INDEX,
+    KSERVE_LOAD,
+    KSERVE_UNLOAD,
+    KSERVE_MODEL_READY_VERSION,
+    KSERVE_MODEL_READY,
+    KSERVE_MODEL_VERSION,
+    KSERVE_MODEL,
+)
+"""Longer paths first: {model} at the end of one matches all that follows."""
 ROUTES = (
     CHAT_COMPLETIONS,
     COMPLETIONS,
@@ -382,6 +466,7 @@ ROUTES = (
     BATCH_CANCEL,
     BATCH,
     *TGI,
+    *KSERVE,
     *OLLAMA,
     *LLAMACPP,
     ANTHROPIC_MESSAGES,

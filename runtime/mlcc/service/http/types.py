@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import BodyTooLargeError, MediaTypeError, error_body, error_headers
+from mlcc.api.kserve.errors import kserve_error
 from mlcc.api.ollama.answer import error_line
 from mlcc.api.tgi.errors import tgi_error
 from mlcc.errors import MlccError, UnsupportedError
@@ -26,6 +27,7 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 FORM_TYPE = "application/x-www-form-urlencoded"
 FILE_TYPE = "application/jsonl"
 """JSON lines that are a file."""
+BYTES_TYPE = "application/octet-stream"
 
 to_json = JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
@@ -87,6 +89,8 @@ class ApiRequest:
     """Whether the request has no key on a server with keys; few routes take such requests."""
     background: bool = False
     """Whether it is a line of a batch, which runs while no other request does."""
+    takes_bytes: bool = False
+    """Whether the host sends bodies of bytes (`RawBytes`); elsewhere the answer is JSON."""
     form: Callable[[int], AsyncIterator[FormPart]] = _no_form
     """Reads the body as a form, as it arrives, of at most that many bytes, instead of `read`. May
     raise MlccError."""
@@ -108,7 +112,14 @@ class LongText:
         return "".join(self.pieces)
 
 
-Whole = (str, LongText)
+@fast_dataclass(frozen=True)
+class RawBytes:
+    """A body that is no text: tensors."""
+
+    data: bytes
+
+
+Whole = (str, LongText, RawBytes)
 """The types of a body that is no stream."""
 
 
@@ -135,7 +146,7 @@ class ApiResponse:
 
     status: int
     headers: Mapping[str, str]
-    body: str | LongText | AsyncIterator[str]
+    body: str | LongText | RawBytes | AsyncIterator[str]
     close: Callable[[], None] = _nothing
     """Ends the work of a stream: call it when the stream was read or abandoned."""
     failure: Callable[[], MlccError | None] = _nothing
@@ -189,6 +200,11 @@ def file_response(content: AsyncIterator[str]) -> ApiResponse:
     return _stream(FILE_TYPE, content, _nothing, _nothing, {})
 
 
+def binary_response(data: bytes, headers: Mapping[str, str]) -> ApiResponse:
+    """A whole answer that is no text."""
+    return ApiResponse(200, {"content-type": BYTES_TYPE, **headers}, RawBytes(data))
+
+
 def error_response(error: MlccError) -> ApiResponse:
     """An error in OpenAI's shape."""
     return failed(error_body(error), error)
@@ -209,6 +225,11 @@ def tgi_error_response(error: MlccError) -> ApiResponse:
     return failed(tgi_error(error), error)
 
 
+def kserve_error_response(error: MlccError) -> ApiResponse:
+    """An error in the shape of the Open Inference Protocol."""
+    return failed(kserve_error(error), error)
+
+
 def failed(body: Mapping[str, Any], error: MlccError) -> ApiResponse:
     """An error response with this body."""
     response = json_response(body, error.http_status, error_headers(error))
@@ -223,8 +244,13 @@ async def read_json(request: ApiRequest, limit: int) -> Any:
     """
     if request.parsed is not None:
         return request.parsed.value
+    return await request.offload.parse(await read_bytes(request, limit))
+
+
+async def read_bytes(request: ApiRequest, limit: int, types: Sequence[str] = (JSON_TYPE,)) -> bytes:
+    """The body of one of these content types, as bytes. Raises as `read_json`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON_TYPE and not _is_from_curl(request, kind):
+    if kind not in types and not _is_from_curl(request, kind):
         raise MediaTypeError(
             f"the body is declared as '{kind or 'nothing'}'; send the header "
             f"'Content-Type: {JSON_TYPE}'",
@@ -232,7 +258,7 @@ async def read_json(request: ApiRequest, limit: int) -> Any:
         )
     body = await request.read()
     check_size(len(body), limit)
-    return await request.offload.parse(body)
+    return body
 
 
 def _is_from_curl(request: ApiRequest, kind: str) -> bool:

@@ -21,12 +21,15 @@ KEYS = [
     {"name": "ops", "key": "o", "scopes": ["admin"]},
     {"name": "all", "key": "a", "scopes": ["inference", "admin"]},
 ]
+PUBLIC = ("/health", "/ready", "/v2/health/live", "/v2/health/ready")
 CHANGING = {
     "/models/load",
     "/models/unload",
     "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
     "/sleep",
+    "/v2/repository/models/{model}/load",
+    "/v2/repository/models/{model}/unload",
     "/wake_up",
     "/api/pull",
     "/api/create",
@@ -66,11 +69,11 @@ def test_every_address_that_changes_something_is_for_administrators() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda one: f"{one.method} {one.path}")
 def test_a_key_without_the_scope_is_refused(server: RunningServer, route: Route) -> None:
     method, path, scope = route.method, route.path, route.scope
-    place = path.replace("{name}", "toy")
+    place = path.replace("{name}", "toy").replace("{model}", "toy")
     assert ask(server, method, place, "a").status_code != 403
     for key, scopes in (("u", (INFERENCE,)), ("o", (ADMIN,))):
         answer = ask(server, method, place, key)
-        allowed = path in ("/health", "/ready") or scope in (ANY_KEY, *scopes)
+        allowed = path in PUBLIC or scope in (ANY_KEY, *scopes)
         assert (answer.status_code == 403) is not allowed
         if not allowed:
             assert f"needs the scope '{scope}'" in answer.text
