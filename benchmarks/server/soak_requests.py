@@ -184,6 +184,8 @@ class Requests:
         self._grammars = grammars
         self.fixed, hostile = fixed_calls(model), hostile_calls()
         self.fixed += image_calls() if sees else []
+        self._round: list[Call] = []
+        """Fixed calls that the present round still has."""
         self._small = [call for call in hostile if len(call.body) < 1000]
         self._large = [call for call in hostile if len(call.body) >= 1000] + large_calls()
 
@@ -196,11 +198,17 @@ class Requests:
             lambda: self._completion("grammar"): 12 * self._grammars,
             lambda: self._completion("hangs up"): 14,
             lambda: self._completion("slow"): 3,
-            lambda: rng.choice(self.fixed): 25,
+            self._next_fixed: 25,
             lambda: rng.choice(self._small): 6,
             lambda: rng.choice(self._large): 2,
         }
         return rng.choices([*kinds], [*kinds.values()])[0]()
+
+    def _next_fixed(self) -> Call:
+        """Each in turn, in a random order."""
+        if not self._round:
+            self._round = self._rng.sample(self.fixed, len(self.fixed))
+        return self._round.pop()
 
     def _completion(self, kind: str) -> Call:
         rng = self._rng

@@ -15,7 +15,7 @@ from benchmarks.server.soak_requests import fixed_calls, hostile_calls, image_ca
 from tests.runtime.multimodal.helpers import seeing_server
 from tests.runtime.server.helpers.server_process import PROGRAM, running
 
-REQUESTS, CLIENTS, KILLS = 300, 8, 3
+REQUESTS, CLIENTS, KILLS = 260, 8, 3
 TOY_VOCABULARY = 90
 
 

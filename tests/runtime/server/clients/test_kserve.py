@@ -89,7 +89,7 @@ def test_health_and_what_the_server_is(server: RunningServer) -> None:
     assert get(url, "/health/ready") == (200, {"ready": True})
     ready = (200, {"name": "toy", "ready": True})
     assert get(url, "/models/toy/ready") == get(url, "/models/toy/versions/1/ready") == ready
-    status, about = get(url, "")
+    _, about = get(url, "")
     assert about["name"] == "mlcc" and "binary_tensor_data" in about["extensions"]
     _, model = get(url, "/models/toy")
     tensors = [each["name"] for each in (*model["inputs"], *model["outputs"])]
