@@ -186,11 +186,15 @@ class Requests:
         self.fixed += image_calls() if sees else []
         self._round: list[Call] = []
         """Fixed calls that the present round still has."""
+        self._first = large_calls()[:1]
+        """What starts the processes that read large bodies: their memory is no growth."""
         self._small = [call for call in hostile if len(call.body) < 1000]
         self._large = [call for call in hostile if len(call.body) >= 1000] + large_calls()
 
     def draw(self) -> Call:
         """The next call."""
+        if self._first:
+            return self._first.pop()
         rng = self._rng
         kinds: dict[Callable[[], Call], int] = {
             lambda: self._completion("plain"): 30,
