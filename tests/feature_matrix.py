@@ -81,6 +81,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Granite 4": ("granitemoehybrid",),
     "images: SmolVLM, Idefics 3": ("smolvlm",),
     "images: Gemma 3": ("gemma3-images",),
+    "images: LLaVA 1.5": ("llava",),
+    "images: InternVL 3": ("internvl",),
     "images: Qwen2-VL": ("qwen2-vl",),
     "images: Qwen2.5-VL": ("qwen2.5-vl",),
     "images: Qwen3-VL": ("qwen3-vl",),

@@ -25,6 +25,7 @@ _PATCHES = ("embeddings.patch_embedding.", "patch_embed.proj.")
 _WEIGHTS = tuple(name + "weight" for name in _PATCHES)
 _BIASES = tuple(name + "bias" for name in _PATCHES)
 _POSITIONS = "embeddings.position_embedding.weight"
+_CLASSES = ("embeddings.class_embedding", "embeddings.cls_token")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class TowerTensors:
     """Patches in a row of the tower's input."""
     transposed: Mapping[str, str] = field(default_factory=dict)
     """Matrices that are [in, out] in the checkpoint: the end of the name there -> here."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Parts of names in the checkpoint -> here, one after another."""
+    scaled: Mapping[str, str] = field(default_factory=dict)
+    """Matrices and biases whose outputs are multiplied by a vector: part of the name here -> the
+    vector's, in its place."""
 
     is_quantized = False
     notes: tuple[str, ...] = ()
@@ -55,7 +61,9 @@ class TowerTensors:
         return found
 
     def _renamed(self, name: str) -> str:
-        """The name of a matrix that is stored transposed."""
+        """The name here, without the prefix."""
+        for theirs, own in self.renamed.items():
+            name = name.replace(theirs, own)
         for theirs, own in self.transposed.items():
             if name.endswith(theirs):
                 return name.removesuffix(theirs) + own
@@ -77,7 +85,8 @@ class TowerTensors:
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all tensors."""
-        found = {name: self._shape(name) for name in self._names}
+        folded = (*_CLASSES, *self.scaled.values())  # into others, by `read`
+        found = {name: self._shape(name) for name in self._names if not name.endswith(folded)}
         for name in self._names:  # a convolution without a bias gets one
             if name.endswith(_WEIGHTS):
                 found[_bias_of(name)] = (found[name][0],)
@@ -85,6 +94,8 @@ class TowerTensors:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.base.shapes[self._names[name]]
+        if name.endswith(_POSITIONS):
+            return shape[-2:]
         if name.endswith(_WEIGHTS) and len(shape) in (4, 5):
             return shape[0], shape[1] * shape[-2] * shape[-1]
         return shape[::-1] if self._is_transposed(name) else shape
@@ -101,8 +112,24 @@ class TowerTensors:
         if name.endswith(_WEIGHTS):
             return self._matrix(tensor)
         if name.endswith(_POSITIONS):
-            return tensor[merge_order(self.side, self.side, self.info.merge_size)]
+            return self._positions(name, tensor.reshape(tensor.shape[-2:]))
+        for part, vector in self.scaled.items():
+            if part in name:
+                scale = self.base.read(self._names[name[: name.index(part)] + vector])
+                return tensor * (scale[:, None] if tensor.ndim == 2 else scale)
         return np.ascontiguousarray(tensor.T) if self._is_transposed(name) else tensor
+
+    def _positions(self, name: str, table: Floats) -> Floats:
+        """The rows of patches in the order of merge blocks. That of a class token, the first one
+        there, comes last and is its whole embedding: that of a row without pixels is the bias."""
+        order = merge_order(self.side, self.side, self.info.merge_size)
+        if not self.info.class_row:
+            return table[order]
+        begin = name.removesuffix(_POSITIONS)
+        own = next(begin + each for each in _CLASSES if begin + each in self._names)
+        bias = self._bias(begin + _BIASES[0])
+        token = table[0] + self.base.read(self._names[own]).reshape(-1) - bias
+        return np.concatenate([table[1:][order], token[None]])
 
     def _matrix(self, convolution: Floats) -> Floats:
         """[hidden, 3, height, width] -> [hidden, pixels of a patch], for pixels of 0 to 255."""

@@ -20,7 +20,7 @@ from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.vision import gemma3, idefics3, qwen2_5_vl, qwen2_vl, qwen3_vl
+from mlcc_compiler.models.vision import clip, gemma3, idefics3, qwen2_5_vl, qwen2_vl, qwen3_vl
 from mlcc_compiler.models.vision.tower import patches_per_side
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -45,6 +45,12 @@ class Family:
     family's."""
     transposed: Mapping[str, str] = field(default_factory=dict)
     """Matrices that are [in, out] in the checkpoint: the end of the name there -> here."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Parts of names of tensors in the checkpoint -> in the tower."""
+    scaled: Mapping[str, str] = field(default_factory=dict)
+    """See `TowerTensors.scaled`."""
+    outer: Callable[[HfConfig, HfConfig], dict[str, Any]] = lambda outer, vision: {}
+    """(config.json, vision_config) -> further fields of the tower's config."""
 
 
 def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
@@ -57,17 +63,26 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
         return None
     if not any(name.startswith(tuple(family.prefixes)) for name in checkpoint.tensors.shapes):
         return None  # a text part that was saved with the whole model's config
+    whole = {**family.defaults, **vision}
     config = {
-        **family.defaults,
-        **vision,
+        **whole,
+        **family.outer(outer, whole),
         "model_type": family.tower,
-        "merge_size": family.merge_size(outer, {**family.defaults, **vision}),
+        "merge_size": family.merge_size(outer, whole),
         "text_hidden_size": require(checkpoint.config, "hidden_size"),
         "vocab_size": 1,
     }
     info = _info(checkpoint, family, config)
     side = patches_per_side(config) if config.get("image_size") else 0
-    tensors = TowerTensors(checkpoint.tensors, family.prefixes, info, side, family.transposed)
+    tensors = TowerTensors(
+        checkpoint.tensors,
+        family.prefixes,
+        info,
+        side,
+        family.transposed,
+        family.renamed,
+        family.scaled,
+    )
     return TowerCheckpoint(checkpoint, config, info, tensors)
 
 
@@ -191,6 +206,96 @@ def _qwen(tower: str, defaults: Mapping[str, Any]) -> Family:
     )
 
 
+def _taken_layers(outer: HfConfig, vision: HfConfig) -> dict[str, Any]:
+    """The layers up to the one whose output is taken, and what the projector is."""
+    strategy = outer.get("vision_feature_select_strategy", "default")
+    if strategy != "default":  # the class token would be a row of the prompt
+        raise refuse("vision_feature_select_strategy", "default", strategy)
+    taken, layers = outer.get("vision_feature_layer", -1), require(vision, "num_hidden_layers")
+    if not isinstance(taken, int) or not -layers <= taken <= layers or taken == 0:
+        raise refuse("vision_feature_layer", f"one layer of {layers}", taken)
+    return {
+        "layers": taken if taken > 0 else layers + 1 + taken,
+        "projector_hidden_act": outer.get("projector_hidden_act", "gelu"),
+        "projector_bias": outer.get("multimodal_projector_bias", True),
+    }
+
+
+def _llava(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
+    size, crop = processor.get("size") or {}, processor.get("crop_size") or {}
+    wanted = config["image_size"]
+    shortest = size.get("shortest_edge") if isinstance(size, Mapping) else size
+    sides = [shortest, *(crop.values() if isinstance(crop, Mapping) else [crop])]
+    if any(side != wanted for side in sides) or not processor.get("do_center_crop", True):
+        raise refuse("crop_size", f"the middle square of {wanted} pixels a side", crop)
+    return {"processor": "llava", "class_row": True}
+
+
+def _internvl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
+    size, wanted = processor.get("size") or {}, config["image_size"]
+    if any(side != wanted for side in size.values()):
+        raise refuse("size", f"the tower's image_size, {wanted}", size)
+    most = processor.get("max_patches", 12)
+    if processor.get("min_patches", 1) != 1 or not isinstance(most, int) or not 1 <= most <= 64:
+        raise refuse("max_patches", "1 to 64 tiles", most)
+    # `crop_to_patches` of published files is false, and InternVLProcessor cuts all the same
+    return {"processor": "internvl", "class_row": True, "split": most > 1, "max_tiles": most}
+
+
+def _internvl_sides(outer: HfConfig, vision: HfConfig) -> dict[str, Any]:
+    """`_taken_layers`, and the sides of the image and of a patch, which are pairs."""
+    found = _taken_layers(outer, vision)
+    for name in ("image_size", "patch_size"):
+        side = vision[name]
+        if isinstance(side, list | tuple):
+            if len({*side}) != 1:
+                raise refuse(name, "a square", side)
+            found[name] = side[0]
+    return found
+
+
+def _internvl_merge(outer: HfConfig, vision: HfConfig) -> int:
+    """Patches a side of a row of the prompt."""
+    ratio = outer.get("downsample_ratio", 0.5)
+    if ratio not in (1, 0.5, 0.25):
+        raise refuse("downsample_ratio", "1, 0.5 or 0.25", ratio)
+    return round(1 / ratio)
+
+
+_VISION_TOWER = {
+    "model.vision_tower.vision_model.": "vision_model.",
+    "model.vision_tower.": "vision_model.",
+    "vision_tower.vision_model.": "vision_model.",
+    "vision_tower.": "vision_model.",
+    "model.multi_modal_projector.": "multi_modal_projector.",
+    "multi_modal_projector.": "multi_modal_projector.",
+}
+_LLAVA = Family(
+    "clip_vision",
+    clip.DEFAULTS,
+    _VISION_TOWER,
+    lambda outer, vision: 1,
+    _llava,
+    outer=_taken_layers,
+)
+_INTERNVL = Family(
+    "clip_vision",
+    clip.INTERNVL_DEFAULTS,
+    _VISION_TOWER,
+    _internvl_merge,
+    _internvl,
+    renamed={
+        "embeddings.patch_embeddings.projection.": "embeddings.patch_embedding.",
+        "embeddings.position_embeddings": "embeddings.position_embedding.weight",
+        "encoder.layer.": "encoder.layers.",
+        ".attention.projection_layer.": ".self_attn.out_proj.",
+        ".attention.": ".self_attn.",
+        ".layernorm_before.": ".layer_norm1.",
+        ".layernorm_after.": ".layer_norm2.",
+    },
+    scaled={"self_attn.out_proj.": "lambda_1", "mlp.fc2.": "lambda_2"},
+    outer=_internvl_sides,
+)
 _IDEFICS3 = Family(
     "idefics3_vision",
     idefics3.DEFAULTS,
@@ -206,19 +311,14 @@ FAMILIES: dict[str, Family] = {
     "qwen2_5_vl": _qwen("qwen2_5_vl_vision", qwen2_5_vl.DEFAULTS),
     "qwen3_vl": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
     "qwen3_vl_moe": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
+    "llava": _LLAVA,
+    "internvl": _INTERNVL,
     "qwen3_5": _QWEN3_5,
     "qwen3_5_moe": _QWEN3_5,
     "gemma3": Family(
         "gemma3_vision",
         gemma3.DEFAULTS,
-        {
-            "model.vision_tower.vision_model.": "vision_model.",
-            "model.vision_tower.": "vision_model.",
-            "vision_tower.vision_model.": "vision_model.",
-            "vision_tower.": "vision_model.",
-            "model.multi_modal_projector.": "multi_modal_projector.",
-            "multi_modal_projector.": "multi_modal_projector.",
-        },
+        _VISION_TOWER,
         _gemma3_merge,
         _gemma3,
         {"mm_input_projection_weight": "mm_input_projection.weight"},

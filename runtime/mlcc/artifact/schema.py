@@ -326,8 +326,8 @@ class VisionInfo:
     """How images become rows of a prompt, for a model with a vision tower."""
 
     processor: str
-    """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, qwen2_vl
-    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5)."""
+    """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, llava,
+    internvl, qwen2_vl (Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5)."""
     image_token: str
     """Text of the placeholder token, such as <image>."""
     image_token_id: int
@@ -345,9 +345,9 @@ class VisionInfo:
     longest_edge: int = 0
     """idefics3: the longer side in pixels before an image is split into tiles."""
     split: bool = False
-    """idefics3's do_image_splitting, gemma3's do_pan_and_scan."""
+    """idefics3's do_image_splitting, gemma3's do_pan_and_scan, internvl's crop_to_patches."""
     max_tiles: int = 0
-    """gemma3: most crops of pan and scan."""
+    """gemma3: most crops of pan and scan; internvl: most tiles beside the whole image."""
     min_pixels: int = 0
     """qwen2_vl: bounds of an image's area, as max_pixels."""
     max_pixels: int = 0
@@ -356,6 +356,8 @@ class VisionInfo:
     position_grid: int = 0
     """Side of the tower's table of positions, which is interpolated to an image's patches; 0 = it
     has none."""
+    class_row: bool = False
+    """Whether a row without pixels follows the patches, for the tower's class token."""
     folder: str = "vision"
     """The tower's own artifact, below the model's folder."""
 

@@ -38,7 +38,7 @@ class TabTower:
         tile larger than a step."""
         executor = self._executor
         step = TileStep(tile, self._info, self._capacity)
-        executor.write_embeddings(range(step.patches), step.embeddings)
+        executor.write_embeddings(range(step.tokens), step.embeddings)
         batch = step.batch(BatchWriter(self._capacity.layout))
         ticket = executor.submit(executor.pack(batch))
         return step.rows((await executor.vectors(ticket)).tobytes())
@@ -58,7 +58,8 @@ async def prepare_in_tab(js: Any, processor: Processor, image: EncodedImage) -> 
     if sorted(size) != sorted((header.width, header.height)):  # EXIF may turn it
         raise bad_image(image.field, "is of another size than its header says")
     plan = planned(processor, image, size)
-    asked = {"resizes": plan.resizes, "tiles": [[each.box, each.size] for each in plan.tiles]}
+    tiles = [[tile.box, tile.size, tile.of_original] for tile in plan.tiles]
+    asked = {"resizes": plan.resizes, "tiles": tiles}
     pixels = to_python(decoded.tiles(json.dumps(asked), processor.info.resample))
     pairs = zip(plan.tiles, pixels, strict=True)
     return PreparedImage(plan, [processor.tile(each.size, bytes(rgb)) for each, rgb in pairs])

@@ -30,8 +30,9 @@ class TileStep:
         self._block, self._capacity = info.merge_size**2, capacity
         self._windows = bool(info.window_size)
         self.patches = tile.rows * self._block
-        """The tile's patches, which are the tokens of the step."""
-        if self.patches > capacity.max_step_tokens:
+        self.tokens = self.patches + info.class_row
+        """Of the step: the tile's patches, and the tower's class token behind them."""
+        if self.tokens > capacity.max_step_tokens:
             raise UnsupportedError(
                 f"an image of {self.patches} patches, and the tower was compiled for "
                 f"{capacity.max_step_tokens}; send a smaller image"
@@ -42,16 +43,16 @@ class TileStep:
         rows = patch_rows(tile.pixels, tile.width, side, self._grid)
         if info.position_grid:
             rows = with_taps(rows, self._grid.position_taps(info.position_grid))
-        self.embeddings = rows
-        """The patches, for the first slots of the tower's embeddings."""
+        self.embeddings = rows + bytes(len(rows) // self.patches * info.class_row)
+        """Of the tokens, for the first slots of the tower's embeddings."""
 
     def batch(self, writer: BatchWriter) -> Batch:
         """The step, once the embeddings are there."""
         capacity = self._capacity
         first = capacity.vocab_size
-        ids = int32(range(first, first + self.patches))
+        ids = int32(range(first, first + self.tokens))
         columns = self._grid.columns if capacity.layout.token_columns else {}
-        writer.sequence(ids, 0, first_pages(capacity, self.patches), columns=columns)
+        writer.sequence(ids, 0, first_pages(capacity, self.tokens), columns=columns)
         for row in range(0, self.patches, self._block):
             writer.row(row)
         return writer.finish()
@@ -88,7 +89,7 @@ class VisionTower:
         tile larger than a step."""
         executor = self._executor
         step = TileStep(tile, self._info, executor.capacity)
-        executor.write_embeddings(range(step.patches), step.embeddings)
+        executor.write_embeddings(range(step.tokens), step.embeddings)
         batch = step.batch(BatchWriter(executor.capacity.layout, executor.step_buffer()))
         return step.rows(executor.vectors(batch, self._width).tobytes())
 

@@ -87,6 +87,36 @@ def gemma3(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Gemma3ForConditionalGeneration, config, folder)
 
 
+def llava(folder: Path) -> torch.nn.Module:
+    """A LLaVA in `folder`, and transformers' model of it in float64. Its tower's class token is no
+    row of the prompt, and its last layer is not computed."""
+    side = PATCH * MERGE * 4  # as many patches as others have rows
+    tower = {**TOWER, "hidden_act": "quick_gelu", "image_size": side, "patch_size": PATCH * MERGE}
+    config = transformers.LlavaConfig(
+        text_config={"model_type": "llama", **SMALL, "rope_theta": 1000.0},
+        vision_config={"model_type": "clip_vision_model", **tower, "num_hidden_layers": 3},
+        image_token_index=IMAGE,
+        vision_feature_layer=-2,
+        vision_feature_select_strategy="default",
+        image_seq_length=ROWS,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.LlavaForConditionalGeneration, config, folder)
+
+
+def internvl(folder: Path) -> torch.nn.Module:
+    """An InternVL 3 in `folder`, and transformers' model of it in float64."""
+    tower = {**TOWER, "hidden_act": "gelu", "attention_bias": True}
+    config = transformers.InternVLConfig(
+        text_config={"model_type": "qwen2", **SMALL, "rope_theta": 1000.0},
+        vision_config={"model_type": "internvl_vision", **tower},
+        image_token_id=IMAGE,
+        image_seq_length=ROWS,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.InternVLForConditionalGeneration, config, folder)
+
+
 MROPE = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
 QWEN: dict[str, Any] = {
     "image_token_id": IMAGE,
@@ -242,6 +272,8 @@ FAMILIES = {
     "smolvlm": smolvlm,
     "smolvlm-odd": smolvlm_odd,
     "gemma3": gemma3,
+    "llava": llava,
+    "internvl": internvl,
     "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
@@ -259,6 +291,8 @@ def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any
     if family == "gemma3":
         types = {"token_type_ids": (ids == IMAGE).long()}
         return types | ({"pixel_values": pixel_values(np.stack(shown))} if shown else {})
+    if family in ("llava", "internvl"):
+        return {"pixel_values": pixel_values(np.stack(shown))} if shown else {}
     return {"pixel_values": pixel_values(np.stack(shown))[None]} if shown else {}
 
 
@@ -287,7 +321,12 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
     words = {f"w{i}": i for i in range(IMAGE)} | {"<image>": IMAGE}
     Tokenizer(WordLevel(words, "w0")).save(str(folder / "tokenizer.json"))
     side = getattr(config.vision_config, "image_size", 0)
+    side = side if isinstance(side, int) else side[0]
     sizes = {"size": {"longest_edge": 2 * side}, "max_image_size": {"longest_edge": side}}
+    if config.model_type == "llava":
+        sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+    if config.model_type == "internvl":
+        sizes = {"size": {"height": SIDE, "width": SIDE}, "crop_to_patches": True}
     if config.model_type in ANY_SIZE:
         sizes = {"size": {"shortest_edge": 64, "longest_edge": 4 * SIDE * SIDE}}
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | sizes))

@@ -109,6 +109,8 @@ PART = {
     "smolvlm": "smolvlm",
     "smolvlm-odd": "smolvlm",
     "gemma3": "gemma3-images",
+    "llava": "llava",
+    "internvl": "internvl",
     "qwen2_vl": "qwen2-vl",
     "qwen2_5_vl": "qwen2.5-vl",
     "qwen3_vl": "qwen3-vl",
@@ -121,11 +123,10 @@ PART = {
 
 OF_OTHERS = {
     (family, target)
-    for family in ("qwen3_vl_moe", "qwen3_5_moe")
+    for family in ("qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava")
     for target in ("vulkan", "reference")
 }
-"""With --long only: the tower is that of the family without experts, and experts have tests of
-their own."""
+"""With --long only: the tower is that of another family, and the text has tests of its own."""
 
 
 def shown(target: str) -> Any:

@@ -26,6 +26,8 @@ from tests.compiler.vision.checkpoints import (
     STD,
     TOWER,
     gemma3,
+    internvl,
+    llava,
     pictures,
     qwen3_vl,
     qwen3_vl_moe,
@@ -188,6 +190,32 @@ def test_a_qwen3_vl_that_makes_no_sense(
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())
     config["vision_config"] |= values
+    path.write_text(json.dumps(config))
+    with pytest.raises(MlccError, match=message):
+        compiled(tmp_path, tmp_path / "out", quant="f32")
+
+
+@pytest.mark.parametrize(
+    ("family", "outer", "vision", "message"),
+    [
+        (llava, {"vision_feature_select_strategy": "full"}, {}, "vision_feature_select_strategy"),
+        (llava, {"vision_feature_layer": [-2, 1]}, {}, "vision_feature_layer"),
+        (llava, {"vision_feature_layer": -9}, {}, "vision_feature_layer"),
+        (llava, {"projector_hidden_act": "relu"}, {}, "projector_hidden_act"),
+        (llava, {}, {"image_size": 64}, "crop_size"),
+        (internvl, {}, {"use_qk_norm": True}, "use_qk_norm"),
+        (internvl, {}, {"norm_type": "rms_norm"}, "norm_type"),
+        (internvl, {"downsample_ratio": 0.3}, {}, "downsample_ratio"),
+        (internvl, {}, {"image_size": [32, 64]}, "image_size"),
+    ],
+)
+def test_a_tower_with_a_class_token_that_is_not_built(
+    tmp_path: Path, family: Any, outer: dict[str, Any], vision: dict[str, Any], message: str
+) -> None:
+    family(tmp_path)
+    path = tmp_path / "config.json"
+    config = {**json.loads(path.read_text()), **outer}
+    config["vision_config"] |= vision
     path.write_text(json.dumps(config))
     with pytest.raises(MlccError, match=message):
         compiled(tmp_path, tmp_path / "out", quant="f32")

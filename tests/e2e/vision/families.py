@@ -28,12 +28,16 @@ _TILES = [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range
 _SPECIAL = {
     "smolvlm": [*_TILES, "<global-img>", "<fake_token_around_image>", "<image>"],
     "gemma3": ["<end_of_image>", "<start_of_image>", "<image_soft_token>"],
+    "llava": ["<image>"],
+    "internvl": ["<video>", "<img>", "</img>", "<IMG_CONTEXT>"],
     "qwen": ["<|vision_end|>", "<|vision_start|>", "<|video_pad|>", "<|image_pad|>"],
 }
 """Up to the id of the image's token."""
 _MARKS = {
     "smolvlm": "<image>",
     "gemma3": "<start_of_image>",
+    "llava": "<image>",
+    "internvl": "<IMG_CONTEXT>",
     "qwen": "<|vision_start|><|image_pad|><|vision_end|>",
 }
 """What a chat template writes where an image is."""

@@ -35,8 +35,8 @@ FILES = [
     encoded(noise(32, 32, 3), "GIF"),
     encoded(noise(50, 50, 4), "JPEG"),
 ]
-LIKE_OTHERS = ("qwen2_5_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
-"""With --long only: their prompts are made as those of Qwen2-VL and Qwen3-VL."""
+LIKE_OTHERS = ("qwen2_5_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava", "internvl")
+"""With --long only: their prompts are made as those of Qwen2-VL and Qwen3-VL, or simpler."""
 SHOWN = [
     pytest.param(name, marks=[pytest.mark.long] if name in LIKE_OTHERS else [])
     for name in FAMILIES

@@ -19,7 +19,14 @@ from mlcc.multimodal.processors.processor import Box, ImagePlan, Tile
 from mlcc.multimodal.processors.registry import processor_of
 from mlcc.multimodal.prompt import with_rows
 from tests.runtime.multimodal.helpers.oracles import processor_of_transformers, resized_by
-from tests.runtime.multimodal.helpers.pictures import gemma3, idefics3, noise, qwen2_vl
+from tests.runtime.multimodal.helpers.pictures import (
+    gemma3,
+    idefics3,
+    internvl,
+    llava,
+    noise,
+    qwen2_vl,
+)
 
 MODELS = {
     "smolvlm": idefics3(),
@@ -27,6 +34,9 @@ MODELS = {
     "idefics3 large": idefics3(longest_edge=5000, image_size=1024, patch_size=64),
     "gemma3": gemma3(),
     "gemma3 pan and scan": gemma3(split=True, max_tiles=4),
+    "llava": llava(),
+    "internvl": internvl(),
+    "internvl whole": internvl(split=False),
     "qwen2_vl": qwen2_vl(),
     "qwen3_vl": qwen2_vl(patch_size=16, min_pixels=65536, max_pixels=300_000),
 }
@@ -71,7 +81,8 @@ def test_token_ids_are_those_of_transformers(name: str) -> None:
     for count in (1, 1, 2, 3, 5):
         images = [noise(*rng.choice(sizes(name)), seed) for seed in range(count)]
         text = written(rng, processor.marks[0], count)
-        more = {"do_pan_and_scan": info.split} if info.processor == "gemma3" else {}
+        cuts = {"gemma3": "do_pan_and_scan", "internvl": "crop_to_patches"}
+        more = {cuts[info.processor]: info.split} if info.processor in cuts else {}
         expected = oracle(text=[text], images=[images], **more)["input_ids"][0]
         plans = [processor.plan(*image.size) for image in images]
         pairs = zip(images, plans, strict=True)
@@ -93,7 +104,7 @@ def written(rng: random.Random, mark: str, count: int) -> str:
 
 
 def test_every_name_of_the_record_has_a_processor() -> None:
-    for info in (idefics3(), gemma3(), qwen2_vl()):
+    for info in (idefics3(), gemma3(), llava(), internvl(), qwen2_vl()):
         assert processor_of(info).info is info
 
 

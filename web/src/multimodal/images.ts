@@ -13,7 +13,8 @@ type Box = readonly [left: number, upper: number, right: number, lower: number];
 interface Plan {
   /** Applied one after another, before the image is cut. */
   readonly resizes: readonly Size[];
-  readonly tiles: readonly (readonly [box: Box, size: Size])[];
+  /** `ofOriginal`: cut before the resizes. */
+  readonly tiles: readonly (readonly [box: Box, size: Size, ofOriginal: boolean])[];
 }
 
 /** The image interface that Python uses. */
@@ -24,7 +25,8 @@ export const images = {
   },
 };
 
-class DecodedImage {
+/** An image whose tiles are cut here. */
+export class DecodedImage {
   readonly width: number;
   readonly height: number;
   readonly #picture: Picture;
@@ -39,8 +41,9 @@ class DecodedImage {
     const { resizes, tiles }: Plan = JSON.parse(plan);
     let whole = this.#picture;
     for (const [width, height] of resizes) whole = resize(whole, width, height, filter);
-    return tiles.map(([box, [width, height]]) => {
-      return resize(crop(whole, box), width, height, filter).pixels;
+    return tiles.map(([box, [width, height], ofOriginal]) => {
+      const from = ofOriginal ? this.#picture : whole;
+      return resize(crop(from, box), width, height, filter).pixels;
     });
   }
 }

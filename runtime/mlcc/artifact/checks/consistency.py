@@ -211,7 +211,9 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
         yield "has a vision tower with windows of no whole rows"
     if len(info.mean) != 3 or len(info.std) != 3 or not all(value > 0 for value in info.std):
         yield "has images without three channels"
-    square = info.processor in ("idefics3", "gemma3")
+    if info.class_row and (info.window_size or info.position_grid or not info.image_size):
+        yield "has a vision tower with a class token and images of any size"
+    square = info.processor in ("idefics3", "gemma3", "llava", "internvl")
     if (square and not info.image_size) or (info.processor == "idefics3" and not info.longest_edge):
         yield "has a processor of images without their size"
     if info.processor == "qwen2_vl" and not side * side <= info.min_pixels <= info.max_pixels:

@@ -35,6 +35,8 @@ class TilePlan:
 
     box: Box
     size: Size
+    of_original: bool = False
+    """Whether it is cut from the image before its resizes."""
 
 
 @fast_dataclass(frozen=True)
@@ -42,7 +44,7 @@ class ImagePlan:
     """How an image of one size becomes tiles and text."""
 
     resizes: tuple[Size, ...]
-    """Applied to the image one after another, before it is cut."""
+    """Applied to the image one after another, before tiles are cut."""
     tiles: tuple[TilePlan, ...]
     text: str
     """Replaces the template's mark of the image; the image token once for each tile."""
@@ -96,9 +98,10 @@ class Processor(ABC):
 
     def tiles(self, image: Image, plan: ImagePlan) -> list[Tile]:
         """The tiles of an image in mode RGB, which the plan is of."""
+        original = image
         for size in plan.resizes:
             image = self._resized(image, size)
-        return [self._tile(image, tile) for tile in plan.tiles]
+        return [self._tile(original if tile.of_original else image, tile) for tile in plan.tiles]
 
     def _tile(self, image: Image, tile: TilePlan) -> Tile:
         part = image if tile.box == (0, 0, *image.size) else image.crop(tile.box)

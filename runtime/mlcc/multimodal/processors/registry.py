@@ -6,6 +6,8 @@ from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import ArtifactError
 from mlcc.multimodal.processors.gemma3 import Gemma3
 from mlcc.multimodal.processors.idefics3 import Idefics3
+from mlcc.multimodal.processors.internvl import InternVL
+from mlcc.multimodal.processors.llava import Llava
 from mlcc.multimodal.processors.processor import Processor
 from mlcc.multimodal.processors.qwen2_vl import Qwen2VL
 
@@ -13,6 +15,8 @@ PROCESSORS: dict[str, type[Processor]] = {
     "idefics3": Idefics3,
     "gemma3": Gemma3,
     "qwen2_vl": Qwen2VL,
+    "llava": Llava,
+    "internvl": InternVL,
 }
 
 

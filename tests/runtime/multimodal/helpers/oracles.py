@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ _SPECIAL = {
     "idefics3": ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>"]
     + [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)],
     "gemma3": ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
+    "llava": ["<image>"],
+    "internvl": ["<img>", "<IMG_CONTEXT>", "</img>", "<video>"],
     "qwen2_vl": ["<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>"],
 }
 
@@ -42,6 +45,21 @@ def image_processor(info: VisionInfo) -> Any:
             pan_and_scan_min_crop_size=256,
             pan_and_scan_max_num_crops=info.max_tiles,
             pan_and_scan_min_ratio_to_activate=1.2,
+            **common,
+        )
+    if info.processor == "llava":
+        from transformers.models.clip import image_processing_pil_clip as clip
+
+        side = info.image_size
+        crop = {"height": side, "width": side}
+        return clip.CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=crop, **common)
+    if info.processor == "internvl":
+        from transformers.models.got_ocr2 import image_processing_pil_got_ocr2 as got_ocr2
+
+        return got_ocr2.GotOcr2ImageProcessorPil(
+            size={"height": info.image_size, "width": info.image_size},
+            crop_to_patches=info.split,
+            max_patches=info.max_tiles,
             **common,
         )
     from transformers.models.qwen2_vl import image_processing_pil_qwen2_vl as qwen2_vl
@@ -99,6 +117,7 @@ def processor_of_transformers(info: VisionInfo, tokenizer: Any = None) -> tuple[
     """The processor of texts and images, and its tokenizer (None = a tiny one)."""
     from transformers.models.gemma3 import Gemma3Processor
     from transformers.models.idefics3 import Idefics3Processor
+    from transformers.models.llava import LlavaProcessor
     from transformers.models.qwen2_vl import Qwen2VLProcessor
 
     tokenizer, images = tokenizer or tokenizer_of(info), image_processor(info)
@@ -111,7 +130,32 @@ def processor_of_transformers(info: VisionInfo, tokenizer: Any = None) -> tuple[
         made.video_token_id = tokenizer.convert_tokens_to_ids("<|video_pad|>")
         made.image_processor, made.tokenizer, made.chat_template = images, tokenizer, None
         return made, tokenizer
+    if info.processor == "llava":
+        return LlavaProcessor(
+            images,
+            tokenizer,
+            patch_size=info.patch_size,
+            vision_feature_select_strategy="default",
+            num_additional_image_tokens=1,
+        ), tokenizer
     rows = (info.image_size // info.patch_size // info.merge_size) ** 2
+    if info.processor == "internvl":
+        return _internvl(images, tokenizer, rows), tokenizer
     if info.processor == "gemma3":
         return Gemma3Processor(images, tokenizer, image_seq_length=rows), tokenizer
     return Idefics3Processor(images, tokenizer, image_seq_len=rows), tokenizer
+
+
+def _internvl(images: Any, tokenizer: Any, rows: int) -> Any:
+    """Without a video processor, which needs torchvision."""
+    from transformers.models.internvl import InternVLProcessor
+
+    made = object.__new__(InternVLProcessor)
+    made.image_processor, made.tokenizer, made.chat_template = images, tokenizer, None
+    made.image_seq_length = rows
+    made.start_image_token, made.end_image_token = "<img>", "</img>"
+    made.image_token, made.video_token = "<IMG_CONTEXT>", "<video>"
+    made.multimodal_pattern = re.compile("(?P<image><IMG_CONTEXT>)|(?P<video><video>)")
+    ids = [tokenizer.convert_tokens_to_ids(name) for name in ("<img>", "</img>", "<IMG_CONTEXT>")]
+    made.start_image_token_id, made.end_image_token_id, made.image_token_id = ids
+    return made

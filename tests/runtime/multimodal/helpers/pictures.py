@@ -34,6 +34,26 @@ def gemma3(**more: Any) -> VisionInfo:
     return VisionInfo(**{**fields, **more})
 
 
+def llava(**more: Any) -> VisionInfo:
+    """The middle square of 56 pixels a side, of 16 rows, and a class token."""
+    fields = {
+        "processor": "llava", "image_token": "<image>", "image_token_id": 5, "patch_size": 14,
+        "merge_size": 1, "image_size": 56, "mean": HALF, "std": HALF, "resample": "bicubic",
+        "class_row": True,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
+def internvl(**more: Any) -> VisionInfo:
+    """Squares of 56 pixels a side, of 4 rows each, and a class token."""
+    fields = {
+        "processor": "internvl", "image_token": "<IMG_CONTEXT>", "image_token_id": 5,
+        "patch_size": 14, "merge_size": 2, "image_size": 56, "mean": HALF, "std": HALF,
+        "resample": "bicubic", "class_row": True, "split": True, "max_tiles": 12,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
 def qwen2_vl(**more: Any) -> VisionInfo:
     """Any size in multiples of 28 pixels."""
     fields = {
