@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlcc.device.reference.logits import adjust as twin_adjust
 from mlcc.device.reference.logits import top_logprobs as twin
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Penalties, mask_of
@@ -98,6 +99,40 @@ def test_gpu_agrees_with_the_twin(vocab: int, gpu: Gpu) -> None:
     inputs = [logits, words_in(adjustments), LAST]
     found = gpu_call(gpu_adjust.adjust, (AdjustLayout(ROWS, vocab),), inputs, gpu)[0]
     np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
+
+
+def timed(vocab: int, first: int) -> tuple[Array, Any]:
+    """Rows whose timestamps, from `first` on, outweigh the text or do not: with a mask for all but
+    the last, and timestamps that no mask allows."""
+    logits = normal(vocab, ROWS, vocab)
+    logits[:, first:] -= 2
+    logits[1, first:] += 8
+    logits[2, :first] = -50
+    writer = adjusting(vocab)
+    every, text = (writer.mask(mask_of(range(end), vocab)) for end in (vocab, first))
+    for row, mask in enumerate((every, every, every, text, every, 0)):
+        writer.row(row, bias={first - 1: 4.0} if row == 4 else {}, mask=mask)
+    return logits, writer.finish()
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda cpu: cpu.name)
+@pytest.mark.parametrize(("vocab", "first"), [(100, 61), (1001, 700)])
+def test_timestamps_together_outweigh_text(vocab: int, first: int, cpu: Cpu) -> None:
+    logits, adjustments = timed(vocab, first)
+    want = twin_adjust(logits.copy(), adjustments, LAST, first)
+    none = np.isneginf(want[:, 0])
+    assert none[1] and none[2] and not none[3] and not none[5]
+    layout, inputs = AdjustLayout(ROWS, vocab, first), [logits, words_in(adjustments), LAST]
+    np.testing.assert_array_equal(call(adjust.adjust, (layout,), inputs, cpu)[0], want)
+
+
+@on_vulkan
+@pytest.mark.parametrize("vocab, first, gpu", [(100, 61, SMALL), (1001, 700, F16)])
+def test_gpu_timestamps_together_outweigh_text(vocab: int, first: int, gpu: Gpu) -> None:
+    logits, adjustments = timed(vocab, first)
+    want = twin_adjust(logits.copy(), adjustments, LAST, first)
+    layout, inputs = AdjustLayout(ROWS, vocab, first), [logits, words_in(adjustments), LAST]
+    np.testing.assert_array_equal(gpu_call(gpu_adjust.adjust, (layout,), inputs, gpu)[0], want)
 
 
 @on_vulkan

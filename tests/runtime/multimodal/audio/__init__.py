@@ -1,0 +1,1 @@
+"""Sound: files, rules of timestamps, and forms of answers."""

@@ -1,0 +1,115 @@
+"""Files of recordings: what they decode to, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import sys
+import wave
+from array import array
+from typing import Any
+
+import pytest
+
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.multimodal.audio import sound
+from mlcc.multimodal.audio.sound import decode
+
+VALUES = [0.0, 0.5, -0.5, 0.25, -1.0, 0.125]
+
+
+def wav(
+    values: list[float], width: int = 2, channels: int = 1, rate: int = 16000, kind: int = 1
+) -> io.BytesIO:
+    """A WAV of PCM with `width` bytes a sample, or of floats (kind 3)."""
+    if kind == 3:
+        data = struct.pack(f"<{len(values)}f", *values)
+        width = 4
+    elif width == 1:
+        data = bytes(int(value * 127) + 128 for value in values)
+    else:
+        most = (1 << (8 * width - 1)) - 1
+        data = b"".join(int(v * most).to_bytes(width, "little", signed=True) for v in values)
+    form = struct.pack("<HHIIHH", kind, channels, rate, rate * width, channels * width, 8 * width)
+    chunks = b"fmt " + struct.pack("<I", len(form)) + form + b"data"
+    chunks += struct.pack("<I", len(data)) + data
+    return io.BytesIO(b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks)
+
+
+@pytest.mark.parametrize(("width", "bound"), [(1, 2e-2), (2, 1e-4), (3, 1e-6), (4, 1e-7)])
+def test_every_width_of_pcm(width: int, bound: float) -> None:
+    found = decode(wav(VALUES, width))
+    assert max(abs(a - b) for a, b in zip(found, VALUES, strict=True)) < bound
+
+
+def test_channels_are_mixed() -> None:
+    both = [value for pair in zip(VALUES, [0.0] * len(VALUES), strict=True) for value in pair]
+    found = decode(wav(both, channels=2))
+    assert max(abs(a - b / 2) for a, b in zip(found, VALUES, strict=True)) < 1e-4
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
+def test_a_tone_stays_the_tone_at_another_rate(rate: int) -> None:
+    tone = [0.5 * math.sin(2 * math.pi * 440 * i / rate) for i in range(rate // 2)]
+    found = decode(wav(tone, rate=rate))
+    assert len(found) == 8000
+    wanted = [0.5 * math.sin(2 * math.pi * 440 * i / 16000) for i in range(8000)]
+    assert max(abs(a - b) for a, b in zip(found[500:-500], wanted[500:-500], strict=True)) < 1e-3
+
+
+def test_what_lies_above_half_the_rate_is_gone() -> None:
+    tone = [0.5 * math.sin(2 * math.pi * 11000 * i / 48000) for i in range(24000)]
+    assert max(map(abs, decode(wav(tone, rate=48000))[500:-500])) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is no WAV"),
+        (b"hello there, this is text", "is no WAV.*ffmpeg"),
+        (b"\0\0\0\x20ftypM4A isom", "is M4A.*ffmpeg"),
+        (b"\x1aE\xdf\xa3 webm and more", "is WebM"),
+        (wav(VALUES).getvalue()[:20], "is a damaged WAV|damaged"),
+        (wav([]).getvalue(), "holds no samples"),
+        (wav(VALUES, rate=7).getvalue(), "has 7 samples a second"),
+    ],
+)
+def test_what_is_no_recording_is_refused_by_name(data: bytes, words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words) as caught:
+        decode(io.BytesIO(data))
+    assert caught.value.param == "file"
+
+
+def test_more_than_two_hours_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sound, "MOST_SECONDS", 1)
+    with pytest.raises(InvalidRequestError, match="minutes long"):
+        decode(wav([0.0] * 16001))
+    assert len(decode(wav([0.0] * 16000))) == 16000
+
+
+def test_without_soundfile_flac_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    for data in (b"fLaC and more", wav(VALUES, kind=3).getvalue()):
+        with pytest.raises(UnsupportedError, match=r'pip install "mlcc\[audio\]"'):
+            decode(io.BytesIO(data))
+
+
+def test_flac_by_soundfile() -> None:
+    soundfile = pytest.importorskip("soundfile", reason="soundfile: pip install 'mlcc[audio]'")
+    written: Any = io.BytesIO()
+    soundfile.write(written, VALUES, 16000, format="FLAC")
+    written.seek(0)
+    found = decode(written)
+    assert max(abs(a - b) for a, b in zip(found, VALUES, strict=True)) < 1e-4
+
+
+def test_python_writes_what_is_read() -> None:
+    made = io.BytesIO()
+    with wave.open(made, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(array("h", [0, 16384, -16384]).tobytes())
+    made.seek(0)
+    assert list(decode(made)) == [0, 0.5, -0.5]
