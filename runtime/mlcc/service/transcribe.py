@@ -93,11 +93,12 @@ class Transcriber:
             count = min(whole, recording.frames - seek)
             found, step = _split(tokens, self.info, count) if timed else ([], count)
             if not timed:
-                found = [(0.0, recording.seconds, tokens)]
+                text_only = [t for t in tokens if t < self.info.first_timestamp]
+                found = [(0.0, recording.seconds, text_only)]
             for start, end, ids in found:
                 at, text = seek / FRAMES, self._served.text.tokenizer.decode(ids)
                 yield Segment(at + start, at + end, text, ids, logprob, seek)
-            seek += count if is_short else step
+            seek += step
 
     def _window(self, features: bytes) -> AudioWindow:
         return AudioWindow(self.info.rows, sha256(features).digest(), features)

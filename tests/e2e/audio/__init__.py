@@ -1,0 +1,1 @@
+"""Speech over HTTP, from files to text."""

@@ -1,0 +1,294 @@
+"""A small random Whisper over HTTP: `mlcc serve`, asked by OpenAI's client. Transcripts and times
+are those of transformers' `generate` on the same frames."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import wave
+from array import array
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import GenerationConfig, WhisperFeatureExtractor
+
+from mlcc import Engine
+from mlcc.errors import InvalidRequestError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.compiler.audio.checkpoints import BINS, END, IDS, SECONDS, START, whisper
+
+KEYS = {"alice": "sk-alice", "bob": "sk-bob"}
+FIRST = IDS["<|0.00|>"]
+LONGEST = 64
+LANGUAGES = ("en", "de", "haw")
+
+
+def recording(seconds: float, seed: int) -> bytes:
+    """A WAV of noise that swells and falls."""
+    rng, count = np.random.default_rng(seed), int(16000 * seconds)
+    swell = np.sin(np.arange(count) * 2 * np.pi * (seed + 1) / 16000) * 0.3
+    samples = (swell * rng.normal(0, 0.5, count) * 32767).clip(-32768, 32767).astype("<i2")
+    made = io.BytesIO()
+    with wave.open(made, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(samples.tobytes())
+    return made.getvalue()
+
+
+def samples_of(data: bytes) -> np.ndarray[Any, Any]:
+    with wave.open(io.BytesIO(data)) as file:
+        found = array("h", file.readframes(file.getnframes()))
+    return np.array(found, np.float32) / 32768
+
+
+@dataclass
+class Served:
+    url: str
+    folder: Path
+    model: Any
+    tokenizer: Tokenizer
+
+    def client(self, name: str = "alice") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEYS[name], max_retries=0)
+
+    def post(self, path: str, name: str = "alice", **form: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {KEYS[name]}"}
+        file = {"file": ("a.wav", form.pop("file", recording(1, 0)))}
+        url = f"{self.url}/v1/audio/{path}"
+        return httpx.post(url, files=file, data=form, headers=headers, timeout=120)
+
+    def greedy(self, features: torch.Tensor, language: str, task: str) -> list[int]:
+        """The text of one window without timestamps. (`generate` splits it at those that such a
+        random model writes although it is asked for none.)"""
+        start = ("<|startoftranscript|>", f"<|{language}|>", f"<|{task}|>", "<|notimestamps|>")
+        ids = [IDS[name] for name in start]
+        never = settings()["suppress_tokens"]
+        while len(ids) < LONGEST:
+            with torch.no_grad():
+                made = self.model(input_features=features, decoder_input_ids=torch.tensor([ids]))
+            logits = made.logits[0, -1]
+            logits[[*never, *(settings()["begin_suppress_tokens"] if len(ids) == 4 else ())]] = -1e9
+            ids.append(int(logits.argmax()))
+            if ids[-1] == END:
+                break
+        return [t for t in ids[len(start) :] if t < FIRST and t != END]
+
+    def expected(
+        self, data: bytes, timed: bool, language: str | None = "en", task: str = "transcribe"
+    ) -> list[tuple[float, float, str]]:
+        """Start, end and text of each segment, by transformers."""
+        samples = samples_of(data)
+        is_long = len(samples) > 16000 * SECONDS
+        extractor = WhisperFeatureExtractor(feature_size=BINS, chunk_length=SECONDS)
+        made = extractor(
+            samples,
+            sampling_rate=16000,
+            return_tensors="pt",
+            truncation=not is_long,
+            padding="longest" if is_long else "max_length",
+            return_attention_mask=True,
+        )
+        if not timed:
+            ids = self.greedy(made.input_features.double(), language or "en", task)
+            return [(0.0, len(samples) / 16000, self.tokenizer.decode(ids))]
+        with torch.no_grad():
+            found = self.model.generate(
+                made.input_features.double(),
+                attention_mask=made.attention_mask,
+                language=language,
+                task=task,
+                return_timestamps=True,
+                return_segments=True,
+            )
+        segments = found["segments"][0]
+        texts = ([t for t in s["tokens"].tolist() if t < FIRST and t != END] for s in segments)
+        return [
+            (float(s["start"]), float(s["end"]), self.tokenizer.decode(ids))
+            for s, ids in zip(segments, texts, strict=True)
+            if ids
+        ]
+
+
+def settings() -> dict[str, Any]:
+    return {
+        "eos_token_id": END,
+        "pad_token_id": END,
+        "bos_token_id": END,
+        "decoder_start_token_id": START,
+        "is_multilingual": True,
+        "no_timestamps_token_id": IDS["<|notimestamps|>"],
+        "lang_to_id": {f"<|{code}|>": IDS[f"<|{code}|>"] for code in LANGUAGES},
+        "task_to_id": {task: IDS[f"<|{task}|>"] for task in ("transcribe", "translate")},
+        "prev_sot_token_id": IDS["<|startofprev|>"],
+        "suppress_tokens": [1, 2, *range(START, IDS["<|notimestamps|>"])],
+        "begin_suppress_tokens": [3, END],
+        "max_initial_timestamp_index": 20,
+        "max_length": LONGEST,
+    }
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("whisper")
+    model = whisper(folder)
+    (folder / "generation_config.json").write_text(json.dumps(settings()))
+    model.generation_config = GenerationConfig(**settings())
+    out = folder / "compiled"
+    wanted = Options(quant="f32", max_batch=4, max_step_tokens=64)
+    target = get_target("reference", Choices())
+    compile_model(Checkpoint.open(folder), target, out, wanted, Progress())
+    keys = [{"name": name, "key": key} for name, key in KEYS.items()]
+    (folder / "keys.json").write_text(json.dumps({"keys": keys}))
+    command = [sys.executable, "-m", "mlcc", "serve", str(out), "--port", "0", "--alias", "it"]
+    process = subprocess.Popen(
+        [*command, "--api-keys", str(folder / "keys.json")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    try:
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        yield Served(found[0], out, model, tokenizer)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def joined(segments: list[tuple[float, float, str]]) -> str:
+    return "".join(text for _, _, text in segments).strip()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_short_recording(served: Served, language: str) -> None:
+    data = recording(1.5, 1)
+    for task in ("transcribe", "translate"):
+        wanted = joined(served.expected(data, False, language, task))
+        path = {"transcribe": "transcriptions", "translate": "translations"}[task]
+        response = served.post(path, file=data, language=language)
+        assert response.status_code == 200, response.text
+        assert response.json()["text"] == wanted
+        assert response.json()["usage"] == {"type": "duration", "seconds": 2}
+
+
+def test_the_language_is_found(served: Served) -> None:
+    data = recording(1.5, 2)
+    found = served.client().audio.transcriptions.create(
+        model="it", file=("a.wav", data), response_format="verbose_json"
+    )
+    assert found.language in LANGUAGES
+    wanted = served.expected(data, True, None)
+    assert [segment.text for segment in found.segments or ()] == [text for _, _, text in wanted]
+
+
+@pytest.mark.parametrize("seconds", [1.2, 5.0, 7.3])
+def test_segments_and_their_times(served: Served, seconds: float) -> None:
+    data = recording(seconds, 3)
+    wanted = served.expected(data, True)
+    found = served.post(
+        "transcriptions", file=data, language="en", response_format="verbose_json"
+    ).json()
+    assert found["duration"] == pytest.approx(seconds)
+    assert len(found["segments"]) == len(wanted)
+    for segment, (start, end, text) in zip(found["segments"], wanted, strict=True):
+        assert (segment["start"], segment["end"]) == pytest.approx((start, end), abs=1e-6)
+        assert segment["text"] == text
+    assert found["text"] == joined(wanted)
+
+
+def test_recordings_at_once_do_not_disturb_each_other(served: Served) -> None:
+    files = [recording(1 + i % 3, i) for i in range(6)]
+
+    def ask(data: bytes) -> Any:
+        return served.post("transcriptions", file=data, language="en").json()["text"]
+
+    with ThreadPoolExecutor(6) as threads:
+        found = [*threads.map(ask, files)]
+    assert found == [ask(data) for data in files]
+    assert len(set(found)) > 1
+
+
+def test_subtitles(served: Served) -> None:
+    data = recording(5.0, 3)
+    first = served.expected(data, True)[0]
+    srt = served.post("transcriptions", file=data, language="en", response_format="srt")
+    assert srt.headers["content-type"].startswith("text/plain")
+    times = rf"00:00:0{first[0]:.3f} --> 00:00:0{first[1]:.3f}".replace(".", ",")
+    assert srt.text.startswith(f"1\n{times}\n{first[2].strip()}\n\n")
+    vtt = served.post("transcriptions", file=data, language="en", response_format="vtt")
+    assert vtt.text.startswith("WEBVTT\n\n00:00:0")
+
+
+def test_a_stream(served: Served) -> None:
+    data = recording(5.0, 3)
+    whole = served.post("transcriptions", file=data, language="en").json()
+    events = [
+        *served.client().audio.transcriptions.create(
+            model="it", file=("a.wav", data), language="en", stream=True
+        )
+    ]
+    assert [e.type for e in events[:-1]] == ["transcript.text.delta"] * (len(events) - 1)
+    assert events[-1].type == "transcript.text.done"
+    assert events[-1].text == whole["text"]
+    assert "".join(e.delta for e in events[:-1]).strip() == whole["text"]
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "words"),
+    [
+        ({"file": b"no sound at all, but text"}, 400, "is no WAV"),
+        ({"language": "xx"}, 400, "the model's are de, en, haw"),
+        ({"response_format": "doc"}, 400, "must be one of json"),
+        ({"timestamp_granularities[]": "word"}, 400, "times of words are not built"),
+        ({"temperature": "2"}, 400, "a number from 0 to 1"),
+        ({"colour": "red"}, 400, "'colour' is no field"),
+        ({"model": "other"}, 404, "the model here is"),
+        ({"file": bytes((25 << 20) + 1)}, 413, "larger than 25 MB"),
+    ],
+)
+def test_what_is_refused(served: Served, form: dict[str, Any], status: int, words: str) -> None:
+    response = served.post("transcriptions", **form)
+    assert response.status_code == status, response.text
+    assert words in response.json()["error"]["message"]
+
+
+def test_a_key_is_needed(served: Served) -> None:
+    response = httpx.post(f"{served.url}/v1/audio/transcriptions", files={"file": b"a"})
+    assert response.status_code == 401
+
+
+def test_a_chat_is_refused_by_what_to_type(served: Served) -> None:
+    with pytest.raises(openai.BadRequestError, match="transcribes sound"):
+        served.client().completions.create(model="it", prompt="w1 w2", max_tokens=2)
+
+
+def test_in_python_and_on_the_command_line(served: Served, tmp_path: Path) -> None:
+    data = recording(1.5, 1)
+    path = tmp_path / "a.wav"
+    path.write_bytes(data)
+    wanted = joined(served.expected(data, False, "de"))
+    with Engine(served.folder) as engine:
+        assert engine.audio.transcriptions.create(file=path, language="de").text == wanted
+        text = engine.audio.translations.create(file=data, language="de", response_format="text")
+        assert text.strip() == joined(served.expected(data, False, "de", "translate"))
+        with pytest.raises(InvalidRequestError, match="is no WAV"):
+            engine.audio.transcriptions.create(file=b"text")
+    command = [sys.executable, "-m", "mlcc", "transcribe", str(served.folder), str(path)]
+    run = subprocess.run([*command, "--language", "de"], capture_output=True, text=True)
+    assert run.stdout.strip() == wanted, run.stderr
