@@ -122,7 +122,7 @@ class Transcriber:
     async def _detected(self, window: AudioWindow) -> str:
         """The language of a window."""
         biases = tuple((token, LANGUAGE_BIAS) for token in self.info.languages.values())
-        sampling = SamplingParams(max_tokens=1, logit_bias=biases)
+        sampling = SamplingParams(temperature=0, max_tokens=1, logit_bias=biases)
         (token,), _ = await self._answer([self.info.start_id], sampling, window, None)
         return next((code for code, each in self.info.languages.items() if each == token), "en")
 
