@@ -113,6 +113,15 @@ async def post(service: Service, body: dict[str, Any], path: str) -> ApiResponse
     )
 
 
+async def of_query(service: Service, body: dict[str, Any], path: str, query: str) -> Any:
+    async def read() -> bytes:
+        return json.dumps(body).encode()
+
+    headers = {"content-type": "application/json"}
+    response = await service.answer(ApiRequest("POST", path, headers, read, query=query))
+    return json.loads(str(response.body))
+
+
 async def get(service: Service, path: str) -> ApiResponse:
     async def read() -> bytes:
         return b""
@@ -271,6 +280,26 @@ def test_what_names_no_model_or_an_unknown_one(tmp_path: Path) -> None:
             assert error["code"] == "model_not_found" and "there are 'a', 'b'" in error["message"]
             with pytest.raises(NotFoundError):
                 pool.entry("c")
+
+    run(work())
+
+
+def test_a_model_is_named_in_the_query_or_the_path(tmp_path: Path) -> None:
+    """By clients of TGI, which name none in the body, and of KServe's protocol."""
+
+    async def work() -> None:
+        async with pool_of([source(tmp_path, "a"), source(tmp_path, "b")], None) as pool:
+            service, body = Service(pool), {"inputs": "hi", "parameters": {"max_new_tokens": 3}}
+            for path in ("/generate", "/"):
+                assert "'model' is missing" in (await of_query(service, body, path, ""))["error"]
+            found = await of_query(service, body, "/generate", "model=b")
+            assert found["generated_text"] and states(pool) == {"a": "unloaded", "b": "loaded"}
+            (same,) = await of_query(service, {**body, "model": "b"}, "/", "model=a")
+            assert same == found, "the body's comes first"
+            text = {"text_input": "hi", "max_tokens": 3}
+            named = await ask(service, text, "/v2/models/a/generate")
+            assert (named["model_name"], states(pool)["a"]) == ("a", "loaded")
+            assert "no model 'c'" in (await ask(service, text, "/v2/models/c/generate"))["error"]
 
     run(work())
 
