@@ -190,8 +190,8 @@ async def _run(
     texts: list[list[str]],
 ) -> list[Output]:
     """The outputs of the model's task."""
-    fields = {name: options[name] for name in ("priority", "truncate_prompt_tokens")
-              if name in options}  # fmt: skip
+    kept = ("priority", "truncate_prompt_tokens")
+    fields: dict[str, Any] = {name: options[name] for name in kept if name in options}
     if "timeout" in options:
         fields["timeout"] = options["timeout"] / 1e6
     if encoder.task == "embed":
