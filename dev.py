@@ -57,7 +57,10 @@ EXECUTOR = ROOT / "runtime" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 SERVER_PAGE = ROOT / "web" / "tools" / "server_page.py"
 PAGE = ROOT / "runtime" / "mlcc" / "server" / "page"
-AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-loadscope-reorder")
+WORKERS = min(4, (os.cpu_count() or 1) + 1)
+"""Tests that run at once: with one a core, an eighth of the time would go into waiting for
+processes, browsers and disks."""
+AT_ONCE = ("-rs", "-n", str(WORKERS), "--dist=loadfile", "--no-loadscope-reorder")
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 COMMANDS = (
