@@ -19,6 +19,7 @@ from mlcc_compiler.driver.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
 if TYPE_CHECKING:
+    from mlcc_compiler.checkpoint.folder import Checkpoint
     from mlcc_compiler.ir.lora import LoraConfig
     from mlcc_compiler.options import Options
 
@@ -89,7 +90,7 @@ GROUPS = {
     "--quant",
     metavar="SCHEME",
     help="Scheme: q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's schemes).",
-    show_default="keep for quantized checkpoints, else q4",
+    show_default="keep for quantized checkpoints, q8 for Whisper, else q4",
 )
 @click.option(
     "--head",
@@ -249,7 +250,7 @@ def compile_command(
         checkpoint = open_checkpoint(resolve(full_name(model), display.download))
         if merge_lora is not None:
             checkpoint = with_lora(checkpoint, merge_lora)
-        options = _options(given, checkpoint.quantized)
+        options = _options(given, checkpoint)
         out = output or _folder(checkpoint.name, options, merge_lora, target)
         try:
             compile_model(checkpoint, target, out, options, display.progress())
@@ -273,13 +274,15 @@ def _choices(target_name: str, given: dict[str, Any]) -> Choices:
     )
 
 
-def _options(given: dict[str, Any], is_quantized: bool) -> Options:
+def _options(given: dict[str, Any], checkpoint: Checkpoint) -> Options:
     """The compile's options, from the rest of the command line's."""
+    from mlcc_compiler.models.registry import HEARING
     from mlcc_compiler.options import Options
-    from mlcc_compiler.quantization.recipes import DEFAULT, KEEP
+    from mlcc_compiler.quantization.recipes import DEFAULT, KEEP, OF_SOUND
 
     adapters = _lora_config(given.pop("adapter_rank"), given.pop("lora_slots"))
-    given["quant"] = given["quant"] or (KEEP if is_quantized else DEFAULT)
+    default = OF_SOUND if checkpoint.config.get("model_type") in HEARING else DEFAULT
+    given["quant"] = given["quant"] or (KEEP if checkpoint.quantized else default)
     if given["bits"] is not None:
         given["calibrate"] = given["calibrate"] or "default"
     bits = given.pop("activations")

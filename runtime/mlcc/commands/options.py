@@ -112,7 +112,7 @@ _CHECKPOINT_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--quant",
         metavar="SCHEME",
         help="Quantization to compile with if MODEL is a checkpoint.",
-        show_default="its own if it is quantized, else q4",
+        show_default="its own if it is quantized, q8 for Whisper, else q4",
     ),
 )
 _KV = click.option(

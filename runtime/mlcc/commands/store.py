@@ -35,7 +35,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
     "--quant",
     metavar="SCHEME",
     help="Quantization: q4, q8, f16 and variants; keep = as the checkpoint has it.",
-    show_default="keep if it is quantized, else q4",
+    show_default="keep if it is quantized, q8 for Whisper, else q4",
 )
 @click.option(
     "--device",
