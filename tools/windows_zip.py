@@ -72,10 +72,12 @@ def _unpack(wheel: Path, folder: Path) -> None:
 
 def _build_launcher(made: Path) -> None:
     from mlcc_targets.linking.linker import run_zig
+    from mlcc_targets.linking.pe import clear_time
 
     words = ["cc", "-target", "x86_64-windows-gnu", "-O2", "-s", "-municode", str(LAUNCHER)]
     run_zig([*words, "-o", str(made)], made, windows_python.folder().parent / "zig")
     made.with_suffix(".pdb").unlink(missing_ok=True)
+    clear_time(made)
 
 
 def _pack(root: Path, output: Path) -> None:

@@ -37,6 +37,7 @@ import apple  # noqa: E402
 import windows  # noqa: E402
 
 from mlcc_targets.linking.linker import zig  # noqa: E402
+from mlcc_targets.linking.pe import clear_time  # noqa: E402
 from mlcc_targets.linking.static import collect  # noqa: E402
 from mlcc_targets.native import build as plugin  # noqa: E402
 from mlcc_targets.native import once  # noqa: E402
@@ -195,7 +196,9 @@ def build_for_windows(output: Path) -> Path:
         flags = [flag for flag in FLAGS if flag != "-fPIC"]
         tools = command, [str(python)]
         left_out = windows.LEFT_OUT
-        return build(output, "", flags, windows.LINK, tools, left_out=left_out)
+        made = build(output, "", flags, windows.LINK, tools, left_out=left_out)
+        clear_time(made)
+        return made
 
 
 def build_for_macos(output: Path, arch: str = "aarch64") -> Path:

@@ -50,7 +50,10 @@ def headers(folder: Path, package: Callable[[str], Path]) -> list[str]:
             place = folder / file
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")
-    return [f"-isystem{folder / 'include'}", f"-isystem{folder}"]
+    names = (
+        f"-ffile-prefix-map={folder}="  # else the folder's name is in errors, and in the library
+    )
+    return [f"-isystem{folder / 'include'}", f"-isystem{folder}", names]
 
 
 def python_library(folder: Path, declarations: Path, run: Callable[[Sequence[str]], None]) -> Path:

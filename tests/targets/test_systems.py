@@ -181,6 +181,9 @@ def test_a_library_for_windows_needs_the_system_alone(all_systems: Path) -> None
     assert {"__TVMFFIErrorSetRaisedFromCStr", "__tvm_ffi__library_bin"} <= exports
     others = {n for n in map(str.lower, imports) if not n.startswith("api-ms-win-crt-")}
     assert others == {"kernel32.dll"}
+    data = (all_systems / WINDOWS).read_bytes()
+    start = struct.unpack_from("<I", data, 0x3C)[0]
+    assert struct.unpack_from("<I", data, start + 8)[0] == 0  # no time: equal inputs, equal bytes
 
 
 def test_windows_alone_does_not_open_here(all_systems: Path) -> None:

@@ -100,7 +100,7 @@ def build(output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         modules = node_modules(Path(folder) / "node_modules")
-        made = Path(folder) / "page"
+        made = Path(folder) / "made"
         used = bundle(modules, made)
         (made / "licences.txt").write_text(licences(used), encoding="utf-8")
         shutil.rmtree(output, ignore_errors=True)
@@ -119,17 +119,24 @@ def check_replaceable(output: Path) -> None:
 
 def bundle(modules: Path, made: Path) -> set[Path]:
     """Write the page into `made`, in a folder of its own. Returns the folders of the packages in
-    it."""
-    sheet, report = made.with_name("index.css"), made.with_name("report.json")
-    sheet.write_text(
-        f'@import "{WEB / "page/styles/index.css"}";\n@import "katex/dist/katex.min.css";\n'
-    )
-    entries = (str(WEB / "page" / "main.ts"), str(sheet))
-    command = [str(program(modules)), *entries, *OPTIONS, f"--outdir={made / 'assets'}"]
+    it.
+
+    esbuild's names of files depend on where its sources are, seen from where it runs: so the
+    sources are copied beside `made`, and the page is the same wherever it is built.
+    """
+    folder = made.parent
+    for name in ("page", "src"):
+        shutil.copytree(WEB / name, folder / name)
+    for path in WEB.glob("*.json"):
+        shutil.copy(path, folder)
+    sheet, report = folder / "index.css", folder / "report.json"
+    sheet.write_text('@import "./page/styles/index.css";\n@import "katex/dist/katex.min.css";\n')
+    entries = ("page/main.ts", sheet.name)
+    command = [str(program(modules)), *entries, *OPTIONS, f"--outdir={made.name}/assets"]
     environment = {**os.environ, "NODE_PATH": str(modules)}
     done = subprocess.run(
         [*command, f"--metafile={report}"],
-        cwd=WEB,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,

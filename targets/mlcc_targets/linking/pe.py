@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from mlcc_targets.target import TargetError
 
 _RAISE = Path(__file__).with_name("raise_parts.c")
 TARGETS = {"x86_64": "x86_64-windows-gnu"}
+_OF_HEADER, _OF_TIME = 0x3C, 8
+"""Where the place of the header is, and the time in that."""
 _FLAGS = ("-shared", "-s", "-O2", "-g0", "-fno-sanitize=all", "-fno-stack-protector")
 
 
@@ -24,7 +27,17 @@ def link_dll(objects: Sequence[Path], library: Path, arch: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / library.name  # beside it zig writes an import library
         run_zig([*words, "-o", str(made)], library, _cache())
+        clear_time(made)
         shutil.copyfile(made, library)
+
+
+def clear_time(made: Path) -> None:
+    """Set the time of a PE file to zero: the linker writes when it ran (Microsoft's PE format,
+    "COFF File Header")."""
+    data = bytearray(made.read_bytes())
+    (start,) = struct.unpack_from("<I", data, _OF_HEADER)
+    struct.pack_into("<I", data, start + _OF_TIME, 0)
+    made.write_bytes(data)
 
 
 def _cache() -> Path:

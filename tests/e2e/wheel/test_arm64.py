@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -31,6 +32,13 @@ pytestmark = [
     pytest.mark.needs("qemu"),
     pytest.mark.skipif(machine() != "x86_64", reason="emulates arm64 on x86-64"),
 ]
+SERVE = """\
+import os, sys
+sys.executable = os.environ["EMULATED_PYTHON"]
+from mlcc.cli import main
+main()
+"""
+"""The server starts processes of its Python, which the emulator must start."""
 QUESTION, ANSWER = "What is 17 + 25?", "17 + 25 = 42"
 
 
@@ -47,7 +55,17 @@ class Emulated:
 
     def environment(self, *more: Path) -> dict[str, str]:
         home = {"PYTHONHOME": str(arm64_python() / "usr"), "HOME": str(self.site.parent)}
+        home |= {"EMULATED_PYTHON": str(self._program())}
         return {**os.environ, **home, "PYTHONPATH": ":".join(map(str, (self.site, *more)))}
+
+    def _program(self) -> Path:
+        """A file that is a Python for programs that start others by its path."""
+        made = self.site.with_name("python")
+        if not made.exists():
+            words = " ".join(map(shlex.quote, self.command()))
+            made.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+            made.chmod(0o755)
+        return made
 
     def run(self, *words: object, more: tuple[Path, ...] = ()) -> str:
         done = subprocess.run(
@@ -98,7 +116,7 @@ def test_it_serves(installed: Emulated, model: Path) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    command = installed.command("-m", "mlcc", "serve", model, "--port", port)
+    command = installed.command("-c", SERVE, "serve", model, "--port", port)
     with subprocess.Popen(command, env=installed.environment()) as server:
         try:
             url = f"http://127.0.0.1:{port}"
