@@ -65,7 +65,7 @@ def requests() -> list[dict[str, Any]]:
         # with seeds, as an answer of another time would be kept in the prefix cache
         {"path": COMPLETIONS, "body": {"prompt": "x", "seed": 2, "temprature": 1}},
         {"path": CHAT, "body": {"messages": [{"role": "user", "content": 5}]}},
-        {"path": "/v2"},
+        {"path": "/v3"},
     ]
 
 
