@@ -17,6 +17,7 @@ import pytest
 import torch
 from transformers import WhisperFeatureExtractor
 
+from mlcc.artifact.folder import Artifact
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import AudioWindow, Request, SamplingParams
 from mlcc.errors import UnsupportedError
@@ -135,6 +136,38 @@ def test_transcripts_on_reference_equal_transformers(tmp_path: Path) -> None:
 @pytest.mark.feature("whisper", "vulkan", "runs")
 def test_transcripts_on_vulkan_equal_transformers(tmp_path: Path) -> None:
     check(tmp_path, "vulkan")
+
+
+ELSEWHERE = ("webgpu", "cuda", "metal", "android")
+SHORT = ("metal",)
+"""Compiled in every run, the others with --long."""
+
+
+def compiles(target: str) -> Any:
+    marks = [pytest.mark.feature("whisper", target, "compiles")]
+    return pytest.param(target, marks=marks if target in SHORT else [*marks, pytest.mark.long])
+
+
+@pytest.mark.parametrize("target", map(compiles, ELSEWHERE))
+def test_model_and_tower_compile_elsewhere(target: str, tmp_path: Path) -> None:
+    whisper(tmp_path)
+    row, options = get_target(target, Choices()), Options(quant="q8", max_batch=2)
+    out = compile_model(Checkpoint.open(tmp_path), row, tmp_path / "compiled", options, Progress())
+    whole, tower = (Artifact.open(path, host=False).manifest for path in (out, out / "audio"))
+    assert whole.target.name == tower.target.name == target
+    assert whole.embeddings and tower.encoder
+    assert whole.embeddings.width == tower.encoder.width
+    assert whole.embeddings.slots == 2 * ROWS
+
+
+def test_a_text_to_calibrate_on_is_refused(tmp_path: Path) -> None:
+    whisper(tmp_path)
+    options = Options(quant="q4", calibrate="default")
+    with pytest.raises(UnsupportedError, match="not calibrated on a text"):
+        compile_model(
+            Checkpoint.open(tmp_path), get_target("cpu", Choices()), tmp_path / "out", options,
+            Progress(),
+        )  # fmt: skip
 
 
 def test_a_prompt_without_sound_is_refused(tmp_path: Path) -> None:
