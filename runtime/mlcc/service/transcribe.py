@@ -6,6 +6,7 @@ transcribed with timestamps, and the next window begins where the last whole seg
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from array import array
@@ -21,6 +22,7 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.multimodal.audio.frames import Recording
 from mlcc.multimodal.audio.timestamps import TIMESTAMPS
+from mlcc.service.engine_client import Job
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.served_model import ServedModel
 
@@ -52,8 +54,14 @@ class Transcriber:
         self._left = served.clock(request, time.monotonic(), None)
         self._name = f"audio-{os.urandom(16).hex()}"
         self._requests = 0
+        self._job: Job | None = None
         self.language = self._language(fields.language)
         """ISO 639-1; "" until it is found."""
+
+    def close(self) -> None:
+        """Cancel the window that is being transcribed. Idempotent."""
+        if self._job is not None:
+            self._job.close()
 
     def _language(self, wanted: str | None) -> str:
         known = self.info.languages
@@ -81,12 +89,14 @@ class Transcriber:
 
     async def segments(self, samples: array[float]) -> AsyncIterator[Segment]:
         """The segments, as they are found. Raises MlccError."""
-        recording = Recording(samples, self.info.bins, self.info.rows)
+        recording = await asyncio.to_thread(
+            Recording, samples, self.info.bins, self.info.rows
+        )  # two hours take seconds
         whole = 2 * self.info.rows
         is_short = recording.frames <= whole
         timed, seek = self._fields.timed or not is_short, 0
         while seek < recording.frames:
-            window = self._window(recording.window(seek))
+            window = self._window(await asyncio.to_thread(recording.window, seek))
             if not self.language:
                 self.language = await self._detected(window)
             tokens, logprob = await self._tokens(window, self._start(timed, seek == 0), timed)
@@ -154,7 +164,7 @@ class Transcriber:
             background=self._request.background,
             audio=window,
         )
-        job = self._served.engine.submit([request], self._left())
+        job = self._job = self._served.engine.submit([request], self._left())
         job.prompt_field = "file"
         ids, logprobs = list[int](), list[float]()
         try:

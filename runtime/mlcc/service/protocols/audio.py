@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
@@ -34,7 +35,7 @@ IN_MEMORY = 1 << 20
 """Bytes of a file that are kept in memory while it is read; more go to a temporary file."""
 DECODES = 2
 """Files that are decoded at once."""
-_decoding = asyncio.Semaphore(DECODES)
+_decoders = ThreadPoolExecutor(DECODES, "mlcc-decode")
 Form = tuple[TranscriptionFields, IO[bytes]]
 
 
@@ -56,8 +57,8 @@ async def _answer(served: ServedModel, request: ApiRequest, task: str) -> ApiRes
     with file:
         served.check_model(fields.model)
         transcriber = Transcriber(served, request, fields, task)
-        async with _decoding:
-            samples = await asyncio.to_thread(decode, file)
+        loop = asyncio.get_running_loop()
+        samples = await loop.run_in_executor(_decoders, decode, file)
     if fields.stream:
         return _streamed(transcriber, samples)
     made = written(await transcriber.transcript(samples), fields.response_format)
@@ -84,7 +85,7 @@ def _streamed(transcriber: Transcriber, samples: array[float]) -> ApiResponse:
             failures.append(error)
             yield _line(error_body(error))
 
-    return events_response(lines(), lambda: None, lambda: next(iter(failures), None), {})
+    return events_response(lines(), transcriber.close, lambda: next(iter(failures), None), {})
 
 
 def _line(message: Any) -> str:
