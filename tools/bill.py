@@ -35,7 +35,8 @@ _ENTRY = re.compile(r"(\S+) (\d\S*) \(([^)\n]+)\)$", re.MULTILINE)
 """The first line of each part in the page's licences.txt."""
 _SPDX = re.compile(r"\(?[A-Za-z0-9.+-]+\)?( (AND|OR|WITH) \(?[A-Za-z0-9.+-]+\)?)*")
 _CLASSIFIERS = {"Apache Software License": "Apache-2.0", "BSD License": "BSD-3-Clause"}
-_SAID_IN_WORDS = {"wgpu": "BSD-2-Clause"}
+_CLASSIFIERS |= {"MIT License": "MIT"}
+_SAID_IN_WORDS = {"tqdm": "MPL-2.0 AND MIT", "wgpu": "BSD-2-Clause"}
 CPYTHON_ON_WINDOWS = "3.13.2"
 """In the package that `tools/windows_python.py` names."""
 _PYTHON = ("apache-tvm", "apache-tvm-ffi", "jinja2", "markupsafe", "wgpu", "ziglang")
@@ -94,7 +95,7 @@ def of_windows(archive: Path) -> list[Part]:
     """CPython and the packages in the zip for Windows (`tools/windows_zip.py`)."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(archive) as file:
         for name in file.namelist():
-            if ".dist-info/" in name:
+            if ".dist-info/" in name or _is_licence(Path(name).name):
                 file.extract(name, folder)
         packages = Path(folder) / "mlcc" / "site-packages"
         found = map(_package, metadata.distributions(path=[str(packages)]))

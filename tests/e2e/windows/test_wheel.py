@@ -18,7 +18,7 @@ from mlcc.util.machine import machine
 from mlcc.version import __version__
 from tests.e2e.windows.conftest import run, served
 from tests.helpers import local_index
-from tools import windows_python, windows_zip
+from tools import bill, windows_python, windows_zip
 from tools.windows_python import windows_path
 
 pytestmark = [
@@ -74,6 +74,9 @@ def test_the_zip_answers_without_a_python(wheel: Path, windows_demo: Path, tmp_p
     archive = windows_zip.make(wheel, tmp_path / "mlcc.zip")
     again = windows_zip.make(wheel, tmp_path / "again.zip")
     assert archive.read_bytes() == again.read_bytes()
+    parts = {part.name: part for part in bill.of_windows(archive)}
+    assert {"cpython", "tokenizers", "fastapi", "wgpu"} <= set(parts) and "mlcc" not in parts
+    assert all(part.terms for part in parts.values()), parts
     folder = tmp_path / "ein Gerät"
     with zipfile.ZipFile(archive) as file:
         assert not [name for name in file.namelist() if not name.startswith("mlcc/")]
