@@ -7,6 +7,7 @@ transformers' WhisperFeatureExtractor does: 10 ms apart, of 25 ms each, reflecte
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from math import inf
 
 RATE = 16000
@@ -15,6 +16,8 @@ HOP, REACH = 160, 200
 """Samples between frames, and on each side of a frame's middle."""
 FLOAT = 4
 """Bytes of a float32."""
+BLOCK = 1 << 24
+"""Samples that are resampled at once, about: 64 MB."""
 _TAPS = 3
 
 
@@ -36,8 +39,25 @@ def _computed(
     return bytes(made), most
 
 
-def resampled(samples: array[float], rate: int) -> array[float]:
-    """The samples at 16 kHz. Raises DeviceError where libmlcc_executor was not built."""
+def resampled(pieces: Iterable[array[float]], rate: int) -> array[float]:
+    """The samples of all pieces at 16 kHz. Raises DeviceError where libmlcc_executor was not built.
+
+    Block by block of whole seconds, each with a second of its neighbours, which is further than the
+    filter reaches: the same numbers as at once."""
+    size = rate * max(1, BLOCK // rate)
+    made, before, block = array("f"), array("f"), array("f")
+    for piece in pieces:
+        block += piece
+        while len(block) >= size + rate:
+            found = _resampled(before + block[: size + rate], rate)
+            begin = len(before) * RATE // rate
+            made += found[begin : begin + size * RATE // rate]
+            before, block = block[size - rate : size], block[size:]
+    made += _resampled(before + block, rate)[len(before) * RATE // rate :]
+    return made
+
+
+def _resampled(samples: array[float], rate: int) -> array[float]:
     from mlcc.util import executor_library
 
     found = array("f")
@@ -55,7 +75,8 @@ class Recording:
         self._bins, self._window = bins, 2 * rows
         short = len(samples) <= self._window * HOP
         whole = self._window * HOP if short else len(samples) // HOP * HOP
-        self._samples = (samples + array("f", bytes(FLOAT * max(0, whole - len(samples)))))[:whole]
+        self._samples = samples[:whole]
+        self._samples.frombytes(bytes(FLOAT * (whole - len(self._samples))))
         self.frames = whole // HOP
         """Frames, of 10 ms each."""
         self._largest = -inf

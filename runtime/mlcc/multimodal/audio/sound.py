@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import wave
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from mlcc.errors import InvalidRequestError, MlccError
@@ -15,10 +15,14 @@ from mlcc.util.extras import require
 
 MOST_SECONDS = 2 * 60 * 60
 """The longest recording."""
+MOST_SAMPLES = MOST_SECONDS * 48_000 * 2
+"""Samples of all channels: a file of 25 MB may hold silence of far more."""
 _HINT = "convert it with `ffmpeg -i FILE -ar 16000 -ac 1 out.wav`"
 _BY_SOUNDFILE = {b"fLaC": "FLAC", b"OggS": "Ogg", b"ID3": "MP3", b"\xff\xfb": "MP3"}
 _OTHERS = {b"\x1aE\xdf\xa3": "WebM", b"caff": "CAF", b"#!AMR": "AMR", b"FORM": "AIFF"}
 _HEAD = 16
+Source = tuple[int, "Iterator[array[float]]"]
+"""Samples a second, and mono samples in pieces of a second."""
 _RATES = range(1000, 768001)
 
 
@@ -28,14 +32,22 @@ def decode(file: IO[bytes]) -> array[float]:
     kind = _kind(file.read(_HEAD))
     file.seek(0)
     try:
-        samples, rate = (_wave if kind == "WAV" else _by_soundfile)(file)
+        rate, pieces = (_wave if kind == "WAV" else _by_soundfile)(file)
+        samples = _joined(pieces) if rate == RATE else resampled(pieces, rate)
     except (MlccError, MemoryError):
         raise
     except Exception as error:  # decoders raise many kinds of errors on damaged files
         raise _bad(f"is a damaged {kind} file ({error!s:.80})") from error
     if not samples:
         raise _bad("holds no samples")
-    return samples if rate == RATE else resampled(samples, rate)
+    return samples
+
+
+def _joined(pieces: Iterator[array[float]]) -> array[float]:
+    samples = array("f")
+    for piece in pieces:
+        samples += piece
+    return samples
 
 
 def _kind(data: bytes) -> str:
@@ -53,7 +65,7 @@ def _kind(data: bytes) -> str:
     raise _bad(f"is no WAV, FLAC, Ogg or MP3; {_HINT}", "unsupported_file")
 
 
-def _check(frames: int, rate: int) -> None:
+def _check(frames: int, rate: int, channels: int) -> None:
     if rate not in _RATES:
         raise _bad(f"has {rate} samples a second; {_HINT}")
     if frames > MOST_SECONDS * rate:
@@ -61,21 +73,23 @@ def _check(frames: int, rate: int) -> None:
             f"is {frames / rate / 60:.0f} minutes long, and {MOST_SECONDS // 60} are the most; "
             "send it in parts"
         )
+    if frames * channels > MOST_SAMPLES:
+        raise _bad(f"has {channels} channels of {frames:,} samples, which are too many; {_HINT}")
 
 
-def _wave(file: IO[bytes]) -> tuple[array[float], int]:
+def _wave(file: IO[bytes]) -> Source:
     """Samples of PCM in 8, 16, 24 or 32 bits, or of what soundfile reads, such as floats."""
     try:
-        with wave.open(file, "rb") as opened:
-            channels, width = opened.getnchannels(), opened.getsampwidth()
-            rate, frames = opened.getframerate(), opened.getnframes()
-            _check(frames, rate)
-            raw = opened.readframes(frames)
+        opened = wave.open(file, "rb")  # noqa: SIM115
     except wave.Error:
         require("soundfile", "audio", "WAV files that are no plain PCM")
         file.seek(0)
         return _by_soundfile(file)
-    return _mono(_DECODERS[width](raw), channels), rate
+    rate, channels = opened.getframerate(), opened.getnchannels()
+    _check(opened.getnframes(), rate, channels)
+    values = _DECODERS[opened.getsampwidth()]
+    pieces = iter(lambda: opened.readframes(rate), b"")
+    return rate, (_mono(values(raw), channels) for raw in pieces)
 
 
 def _of_ints(code: str, scale: float) -> Callable[[bytes], array[float]]:
@@ -113,13 +127,14 @@ def _mono(values: array[float], channels: int) -> array[float]:
     return array("f", [sum(each) / channels for each in zip(*parts)])  # noqa: B905
 
 
-def _by_soundfile(file: IO[bytes]) -> tuple[array[float], int]:
+def _by_soundfile(file: IO[bytes]) -> Source:
     import soundfile
 
-    with soundfile.SoundFile(file) as opened:
-        _check(opened.frames, opened.samplerate)
-        found: Any = opened.read(dtype="float32", always_2d=True)
-        return array("f", found.mean(axis=1, dtype="float32").tobytes()), opened.samplerate
+    opened: Any = soundfile.SoundFile(file)
+    rate: int = opened.samplerate
+    _check(opened.frames, rate, opened.channels)
+    blocks = opened.blocks(rate, dtype="float32", always_2d=True)
+    return rate, (array("f", each.mean(axis=1, dtype="float32").tobytes()) for each in blocks)
 
 
 def _bad(why: str, code: str = "invalid_file") -> InvalidRequestError:

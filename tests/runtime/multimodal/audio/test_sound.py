@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import random
 import struct
 import sys
 import wave
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.multimodal.audio import sound
+from mlcc.multimodal.audio import frames, sound
 from mlcc.multimodal.audio.sound import decode
 
 VALUES = [0.0, 0.5, -0.5, 0.25, -1.0, 0.125]
@@ -86,6 +87,28 @@ def test_more_than_two_hours_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(InvalidRequestError, match="minutes long"):
         decode(wav([0.0] * 16001))
     assert len(decode(wav([0.0] * 16000))) == 16000
+
+
+def test_more_channels_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small FLAC of silence may hold hours of many channels."""
+    monkeypatch.setattr(sound, "MOST_SAMPLES", 20)
+    assert len(decode(wav([0.0] * 20, channels=2))) == 10
+    with pytest.raises(InvalidRequestError, match=r"has 3 channels of 7 samples.*ffmpeg"):
+        decode(wav([0.0] * 21, channels=3))
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 44100, 47999, 48000])
+@pytest.mark.parametrize("seconds", [0.4, 2.0, 3.7, 6.0])
+def test_blocks_are_resampled_as_the_whole(
+    rate: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(rate)
+    samples = array("f", [rng.uniform(-1, 1) for _ in range(int(rate * seconds))])
+    whole = frames.resampled([samples], rate)
+    monkeypatch.setattr(frames, "BLOCK", 2 * rate)
+    pieces = [samples[at : at + rate] for at in range(0, len(samples), rate)]
+    assert frames.resampled(pieces, rate) == whole
+    assert len(whole) == -(-len(samples) * 16000 // rate)
 
 
 def test_without_soundfile_flac_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
