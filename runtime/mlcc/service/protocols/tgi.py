@@ -4,7 +4,7 @@ Shapes are in `mlcc.api.tgi`.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,8 +24,6 @@ from mlcc.service.http.routes import TGI_GENERATE, TGI_INFO, TGI_ROOT, TGI_STREA
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response, to_json
 from mlcc.service.served_model import ServedModel
 from mlcc.version import __version__
-
-_SEED_BITS = 63
 
 
 async def generate(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -75,7 +73,7 @@ async def _answer(
     given = fields.get("parameters", {})
     streamed = streamed or fields.get("stream", False)
     check(given, streamed)
-    seed = given.get("seed", secrets.randbits(_SEED_BITS))
+    seed = given.get("seed", int.from_bytes(os.urandom(8), "little") >> 1)
     prompt = await _prompt(served, fields["inputs"], given)
     wanted = completion_body(given, prompt, seed)
     if "model" in fields:
