@@ -26,7 +26,7 @@ FORMATS = ("text", "srt", "vtt", "json", "verbose_json")
 @click.option("--translate", is_flag=True, help="Translate into English.")
 @click.option("--prompt", metavar="TEXT", help="Text that came before: spellings of names, style.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
-              help="text, subtitles with times, or JSON.")  # fmt: skip
+              help="Text, subtitles with times, or JSON.")  # fmt: skip
 def transcribe_command(
     args: EngineArgs,
     files: tuple[Path, ...],

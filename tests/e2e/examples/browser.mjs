@@ -44,19 +44,12 @@ await page.screenshot({ path: screenshot });
 
 const manager = await context.newPage();
 await manager.goto('chrome://extensions');
-const id = await manager.evaluate(
-  () => new Promise((done) => chrome.developerPrivate.getExtensionsInfo((all) => done(all[0]?.id))),
-);
+const found = await manager.waitForFunction(async () => { // Chromium's PDF viewer is listed, too
+  const all = await new Promise((done) => chrome.developerPrivate.getExtensionsInfo(done));
+  return all.find((each) => each.name === 'Ask mlcc')?.id;
+});
 const popup = await context.newPage();
-for (let left = 20; ; left--) { // the extension is listed before its files can be opened
-  try {
-    await popup.goto(`chrome-extension://${id}/popup.html`);
-    break;
-  } catch (error) {
-    if (!left) throw error;
-    await popup.waitForTimeout(500);
-  }
-}
+await popup.goto(`chrome-extension://${await found.jsonValue()}/popup.html`);
 await popup.fill('#url', serverUrl);
 const second = await shown(popup, '#question', '#ask', '#answer', 'What is 6 x 7?');
 await popup.screenshot({ path: screenshot.replace('.png', '-extension.png') });
