@@ -947,7 +947,7 @@ interface Modalities {
   image_size?: ImageSize;
 }
 
-/** What OpenAI's API once said of a model, and clients of vLLM read: the same for all. */
+/** Permissions that clients of vLLM read, as OpenAI's API listed them: equal for all models. */
 export interface ModelPermission {
   id: string;
   object: 'model_permission';

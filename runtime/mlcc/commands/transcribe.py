@@ -1,4 +1,4 @@
-"""`mlcc transcribe MODEL FILE...`: what is said in recordings, on standard output."""
+"""`mlcc transcribe MODEL FILE...`: transcripts of recordings, on standard output."""
 
 from __future__ import annotations
 

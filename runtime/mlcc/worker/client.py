@@ -144,7 +144,7 @@ class WorkerClient(EngineClient):
             self.asleep = SleepingError()
             try:
                 await self._end_requests(wait)
-            except BaseException:  # whoever asked has left
+            except BaseException:  # the caller was cancelled
                 self.asleep = None
                 raise
             await asyncio.shield(asyncio.to_thread(self._process.sleep))

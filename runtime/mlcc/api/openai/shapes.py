@@ -272,7 +272,7 @@ class _Modalities(TypedDict, total=False):
 
 
 class ModelPermission(TypedDict):
-    """What OpenAI's API once said of a model, and clients of vLLM read: the same for all."""
+    """Permissions that clients of vLLM read, as OpenAI's API listed them: equal for all models."""
 
     id: str
     object: Literal["model_permission"]

@@ -182,7 +182,7 @@ class ModelPool:
         try:
             while wait and any(slot.live or slot.leases for slot in self._slots):
                 await asyncio.sleep(_POLL_S)
-        except BaseException:  # whoever asked has left
+        except BaseException:  # the caller was cancelled
             self._sleeping = None
             raise
         loading = [slot.loading for slot in self._slots if slot.loading]

@@ -3185,7 +3185,7 @@ public struct ImageSize: Codable, Equatable, Sendable {
     }
 }
 
-/// What OpenAI's API once said of a model, and clients of vLLM read: the same for all.
+/// Permissions that clients of vLLM read, as OpenAI's API listed them: equal for all models.
 public struct ModelPermission: Codable, Equatable, Sendable {
     /// `id`.
     public var id: String

@@ -1765,7 +1765,7 @@ public data class ImageSize(
     val maxPixels: Long? = null,
 )
 
-/** What OpenAI's API once said of a model, and clients of vLLM read: the same for all. */
+/** Permissions that clients of vLLM read, as OpenAI's API listed them: equal for all models. */
 @Serializable
 public data class ModelPermission(
     val id: String,
