@@ -83,6 +83,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "images: Gemma 3": ("gemma3-images",),
     "images: LLaVA 1.5": ("llava",),
     "images: InternVL 3": ("internvl",),
+    "images: Mistral 3, Pixtral": ("mistral3-images",),
     "images: Qwen2-VL": ("qwen2-vl",),
     "images: Qwen2.5-VL": ("qwen2.5-vl",),
     "images: Qwen3-VL": ("qwen3-vl",),

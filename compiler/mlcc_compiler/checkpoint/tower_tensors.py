@@ -45,6 +45,9 @@ class TowerTensors:
     scaled: Mapping[str, str] = field(default_factory=dict)
     """Matrices and biases whose outputs are multiplied by a vector: part of the name here -> the
     vector's, in its place."""
+    unfolded: str = ""
+    """End of the name of a matrix whose columns are, of each channel, the patches of a merge block
+    (PyTorch's unfold); here they are, of each patch, its channels. "" = there is none."""
 
     is_quantized = False
     notes: tuple[str, ...] = ()
@@ -113,6 +116,9 @@ class TowerTensors:
             return self._matrix(tensor)
         if name.endswith(_POSITIONS):
             return self._positions(name, tensor.reshape(tensor.shape[-2:]))
+        if self.unfolded and name.endswith(self.unfolded):
+            parts = tensor.reshape(len(tensor), -1, self.info.merge_size**2)
+            return np.ascontiguousarray(parts.transpose(0, 2, 1)).reshape(tensor.shape)
         for part, vector in self.scaled.items():
             if part in name:
                 scale = self.base.read(self._names[name[: name.index(part)] + vector])

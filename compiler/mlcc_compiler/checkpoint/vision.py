@@ -20,7 +20,15 @@ from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.vision import clip, gemma3, idefics3, qwen2_5_vl, qwen2_vl, qwen3_vl
+from mlcc_compiler.models.vision import (
+    clip,
+    gemma3,
+    idefics3,
+    pixtral,
+    qwen2_5_vl,
+    qwen2_vl,
+    qwen3_vl,
+)
 from mlcc_compiler.models.vision.tower import patches_per_side
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -49,6 +57,8 @@ class Family:
     """Parts of names of tensors in the checkpoint -> in the tower."""
     scaled: Mapping[str, str] = field(default_factory=dict)
     """See `TowerTensors.scaled`."""
+    unfolded: str = ""
+    """See `TowerTensors.unfolded`."""
     outer: Callable[[HfConfig, HfConfig], dict[str, Any]] = lambda outer, vision: {}
     """(config.json, vision_config) -> further fields of the tower's config."""
 
@@ -57,9 +67,12 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     """The checkpoint's vision tower; None if it has none, or one that is not built. Raises
     CheckpointError for values that make no sense."""
     outer = checkpoint.outer_config
-    family = FAMILIES.get(str(outer.get("model_type")))
     vision = outer.get("vision_config")
-    if family is None or not isinstance(vision, dict):
+    if not isinstance(vision, dict):
+        return None
+    kind = str(outer.get("model_type"))
+    family = FAMILIES.get(f"{kind}/{vision.get('model_type')}") or FAMILIES.get(kind)
+    if family is None:
         return None
     if not any(name.startswith(tuple(family.prefixes)) for name in checkpoint.tensors.shapes):
         return None  # a text part that was saved with the whole model's config
@@ -82,6 +95,7 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
         family.transposed,
         family.renamed,
         family.scaled,
+        family.unfolded,
     )
     return TowerCheckpoint(checkpoint, config, info, tensors)
 
@@ -102,7 +116,7 @@ def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> Vis
         image_token_id=token[1],
         patch_size=require(config, "patch_size"),
         merge_size=require(config, "merge_size"),
-        image_size=require(config, "image_size") if "image_size" in config else 0,
+        image_size=require(config, "image_size") if config.get("image_size") else 0,
         mean=_channels(processor, "image_mean"),
         std=_channels(processor, "image_std"),
         resample=_RESAMPLING[kind],
@@ -172,6 +186,8 @@ def _gemma3(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
 
 MOST_ROWS = 1280
 """Rows of an image of any size, as Qwen's model cards advise; larger images are scaled down."""
+MOST_PATCHES = 4 * MOST_ROWS
+"""Patches of such an image where they are not merged."""
 
 
 def _qwen2_vl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
@@ -206,11 +222,16 @@ def _qwen(tower: str, defaults: Mapping[str, Any]) -> Family:
     )
 
 
-def _taken_layers(outer: HfConfig, vision: HfConfig) -> dict[str, Any]:
-    """The layers up to the one whose output is taken, and what the projector is."""
+def _patch_layers(outer: HfConfig, vision: HfConfig) -> dict[str, Any]:
+    """`_taken_layers` of a tower with a class token."""
     strategy = outer.get("vision_feature_select_strategy", "default")
     if strategy != "default":  # the class token would be a row of the prompt
         raise refuse("vision_feature_select_strategy", "default", strategy)
+    return _taken_layers(outer, vision)
+
+
+def _taken_layers(outer: HfConfig, vision: HfConfig) -> dict[str, Any]:
+    """The layers up to the one whose output is taken, and what the projector is."""
     taken, layers = outer.get("vision_feature_layer", -1), require(vision, "num_hidden_layers")
     if not isinstance(taken, int) or not -layers <= taken <= layers or taken == 0:
         raise refuse("vision_feature_layer", f"one layer of {layers}", taken)
@@ -243,8 +264,8 @@ def _internvl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _internvl_sides(outer: HfConfig, vision: HfConfig) -> dict[str, Any]:
-    """`_taken_layers`, and the sides of the image and of a patch, which are pairs."""
-    found = _taken_layers(outer, vision)
+    """`_patch_layers`, and the sides of the image and of a patch, which are pairs."""
+    found = _patch_layers(outer, vision)
     for name in ("image_size", "patch_size"):
         side = vision[name]
         if isinstance(side, list | tuple):
@@ -262,6 +283,38 @@ def _internvl_merge(outer: HfConfig, vision: HfConfig) -> int:
     return round(1 / ratio)
 
 
+def _pixtral(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
+    """Its longest side, less if the tower had more than `MOST_PATCHES`."""
+    size, merge = processor.get("size") or {}, config["merge_size"]
+    side = require(config, "patch_size") * merge
+    sides = {size.get(name) for name in ("longest_edge", "height", "width")} - {None}
+    if len(sides) > 1:
+        raise refuse("size", "one longest edge", size)
+    given = require({"longest_edge": sides.pop() if sides else 1024}, "longest_edge")
+    edge = min(given, isqrt(MOST_PATCHES) // merge * side)
+    config["max_rows"] = (-(-edge // side)) ** 2
+    return {"processor": "pixtral", "longest_edge": edge}
+
+
+def _pixtral_outer(outer: HfConfig, vision: HfConfig) -> dict[str, Any]:
+    """`_taken_layers`; the largest image is the processor's."""
+    text, merges = outer.get("text_config") or {}, outer.get("model_type") == "mistral3"
+    return {
+        **_taken_layers(outer, vision),
+        "projector_bias": outer.get("multimodal_projector_bias", not merges),
+        "projector_eps": text.get("rms_norm_eps", 1e-5),
+        "merges": merges,
+        "image_size": 0,
+    }
+
+
+def _pixtral_merge(outer: HfConfig, vision: HfConfig) -> int:
+    """Patches a side of a row of the prompt."""
+    if outer.get("model_type") != "mistral3":
+        return 1
+    return require({"spatial_merge_size": 2, **outer}, "spatial_merge_size")
+
+
 _VISION_TOWER = {
     "model.vision_tower.vision_model.": "vision_model.",
     "model.vision_tower.": "vision_model.",
@@ -276,7 +329,18 @@ _LLAVA = Family(
     _VISION_TOWER,
     lambda outer, vision: 1,
     _llava,
-    outer=_taken_layers,
+    outer=_patch_layers,
+)
+
+_PIXTRAL = Family(
+    "pixtral_vision",
+    pixtral.DEFAULTS,
+    _VISION_TOWER,
+    _pixtral_merge,
+    _pixtral,
+    renamed={"vision_model.patch_conv.": "vision_model.patch_embed.proj."},
+    outer=_pixtral_outer,
+    unfolded="patch_merger.merging_layer.weight",
 )
 _INTERNVL = Family(
     "clip_vision",
@@ -312,6 +376,8 @@ FAMILIES: dict[str, Family] = {
     "qwen3_vl": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
     "qwen3_vl_moe": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
     "llava": _LLAVA,
+    "llava/pixtral": _PIXTRAL,
+    "mistral3": _PIXTRAL,
     "internvl": _INTERNVL,
     "qwen3_5": _QWEN3_5,
     "qwen3_5_moe": _QWEN3_5,
@@ -324,4 +390,4 @@ FAMILIES: dict[str, Family] = {
         {"mm_input_projection_weight": "mm_input_projection.weight"},
     ),
 }
-"""By `model_type` of the whole model."""
+"""By `model_type` of the whole model, or of that and its tower."""

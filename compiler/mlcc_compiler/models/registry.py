@@ -67,7 +67,7 @@ from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.pooling import EncoderHead
-from mlcc_compiler.models.vision import clip, idefics3
+from mlcc_compiler.models.vision import clip, idefics3, pixtral
 from mlcc_compiler.models.vision import gemma3 as gemma3_vision
 from mlcc_compiler.models.vision import qwen2_5_vl as qwen2_5_vl_vision
 from mlcc_compiler.models.vision import qwen2_vl as qwen2_vl_vision
@@ -157,6 +157,7 @@ TOWERS: dict[str, Any] = {
     "qwen2_5_vl_vision": qwen2_5_vl_vision,
     "qwen3_vl_vision": qwen3_vl_vision,
     "clip_vision": clip,
+    "pixtral_vision": pixtral,
     "whisper_audio": whisper_audio,
 }
 """Towers of multimodal checkpoints (`checkpoint/vision.py`, `checkpoint/audio.py`), which are

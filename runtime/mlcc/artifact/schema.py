@@ -327,7 +327,7 @@ class VisionInfo:
 
     processor: str
     """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, llava,
-    internvl, qwen2_vl (Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5)."""
+    internvl, pixtral (Mistral 3 too), qwen2_vl (Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5)."""
     image_token: str
     """Text of the placeholder token, such as <image>."""
     image_token_id: int
@@ -343,7 +343,8 @@ class VisionInfo:
     resample: str
     """nearest, bilinear, bicubic or lanczos."""
     longest_edge: int = 0
-    """idefics3: the longer side in pixels before an image is split into tiles."""
+    """idefics3: the longer side in pixels before an image is split into tiles; pixtral: the
+    longest side of an image."""
     split: bool = False
     """idefics3's do_image_splitting, gemma3's do_pan_and_scan, internvl's crop_to_patches."""
     max_tiles: int = 0

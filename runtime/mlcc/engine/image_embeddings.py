@@ -34,7 +34,9 @@ class ImageRows:
 
     rows: int
     first_id: int
-    """Id of its first row in the prefix cache."""
+    """Id of its first token in the prefix cache."""
+    lines: int = 1
+    """Runs of its tokens: see `ImageTile.lines`."""
     tile: ImageTile | AudioWindow | None = None
     """Its pixels, or the features of a window of sound; None = no unfinished request has it."""
     users: int = 0
@@ -72,6 +74,8 @@ class ImageSpan(NamedTuple):
 
 def _columns(tile: ImageTile) -> int:
     """Columns of a tile's grid of rows, whose cells are squares of pixels."""
+    if tile.lines > 1:
+        return tile.rows // tile.lines
     return max(1, tile.width // max(1, isqrt(tile.height * tile.width // tile.rows)))
 
 
@@ -133,7 +137,7 @@ class ImageEmbeddings:
         self.check(request)
         spans = [
             ImageSpan(
-                tile.start, tile.start + tile.rows, self._of(tile, request.scope), _columns(tile)
+                tile.start, tile.start + tile.tokens, self._of(tile, request.scope), _columns(tile)
             )
             for tile in request.images
         ]
@@ -176,21 +180,22 @@ class ImageEmbeddings:
                     f"an image of {tile.rows} tokens, and a step reads at most {most}; send "
                     "a smaller one, or compile the model with a larger --max-step-tokens"
                 )
-            if not end <= tile.start <= len(request.prompt) - tile.rows:
+            if not end <= tile.start <= len(request.prompt) - tile.tokens:
                 raise InvalidRequestError(
                     f"an image at token {tile.start} of {len(request.prompt)} overlaps another or "
                     "the prompt's end",
                     param="images",
                 )
-            end = tile.start + tile.rows
+            end = tile.start + tile.tokens
 
     def _of(self, tile: ImageTile | AudioWindow, scope: object) -> ImageRows:
         image = self._known.get((tile.key, scope))
         if image is None or image.rows != tile.rows:
-            ids = tile.rows if isinstance(tile, ImageTile) else 0  # no token names a window's rows
+            # no token names a window's rows
+            ids, lines = (tile.tokens, tile.lines) if isinstance(tile, ImageTile) else (0, 1)
             if self._next_id + ids > _LAST_ID:
                 raise CapacityError("the ids of images are used up; restart the server")
-            image = ImageRows(tile.rows, self._next_id)
+            image = ImageRows(tile.rows, self._next_id, lines)
             self._next_id += ids
             self._known[tile.key, scope] = image
             self._forget()
@@ -297,11 +302,16 @@ class ImageEmbeddings:
         """Tokens of a sequence from `start` on, as a step has them: those of images name slots."""
         found, end = tokens[:], start + len(tokens)
         for span in spans:
-            first, last = max(span.start, start), min(span.end, end)
-            if first < last:
-                assert span.image.slots is not None
-                slots = span.image.slots[first - span.start : last - span.start]
-                found[first - start : last - start] = int32([self._vocab_size + s for s in slots])
+            length = span.image.rows // span.image.lines
+            for line in range(span.image.lines):
+                begin, above = span.start + line * (length + 1), line * length
+                first, last = max(begin, start), min(begin + length, end)
+                if first < last:
+                    assert span.image.slots is not None
+                    slots = span.image.slots[above + first - begin : above + last - begin]
+                    found[first - start : last - start] = int32(
+                        [self._vocab_size + slot for slot in slots]
+                    )
         return found
 
     @staticmethod
@@ -313,7 +323,7 @@ class ImageEmbeddings:
                 break
             if start == end:  # a window of sound, which the scope names
                 continue
-            ids = range(image.first_id, image.first_id + image.rows)
+            ids = range(image.first_id, image.first_id + end - start)
             found[start:end] = int32(ids[: len(found) - start])
         return found
 

@@ -244,6 +244,13 @@ class ImageTile:
     """uint8 RGB [height, width, 3], resized; the tower normalises them."""
     height: int
     width: int
+    lines: int = 1
+    """Runs of these tokens, of one length; a token of text is between two of them (Pixtral)."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompt from its first to its last."""
+        return self.rows + self.lines - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,19 @@
 """Images of a prompt: decoded and cut into tiles, and their places among the token ids.
 
-A rendered conversation has the text of each image, with one image token for each tile.
-`with_rows` repeats that token in the ids, once for each row of the tile, which gives what
-transformers gets from repeating it in the text: a control token is encoded by itself.
+A rendered conversation has the text of each image, with one image token for each tile, or for each
+line of a tile's tokens. `with_rows` repeats that token in the ids, once for each row of the tile or
+the line, which gives what transformers gets from repeating it in the text: a control token is
+encoded by itself.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import islice
 
 from mlcc.engine.request import ImageTile
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.multimodal.header import EncodedImage, read_header
 from mlcc.multimodal.image import decode
 from mlcc.multimodal.processors.processor import ImagePlan, Processor, Tile
@@ -64,23 +66,35 @@ def planned(processor: Processor, image: EncodedImage, size: tuple[int, int]) ->
 def with_rows(
     ids: Sequence[int], image_token_id: int, tiles: Sequence[Tile]
 ) -> tuple[array[int], tuple[ImageTile, ...]]:
-    """The ids with each image token repeated for the rows of its tile, and the tiles with their
-    places. Raises InvalidRequestError if there are not as many image tokens as tiles."""
+    """The ids with each image token repeated for the rows of its tile or line, and the tiles with
+    their places. Raises InvalidRequestError if there are not as many image tokens as lines, and
+    ArtifactError if other than one token is between two of them."""
     places = [at for at, token in enumerate(ids) if token == image_token_id]
-    if len(places) != len(tiles):
+    if len(places) != (lines := sum(tile.lines for tile in tiles)):
+        wanted = f"{len(tiles)} tiles" if lines == len(tiles) else f"{lines} lines"
         raise InvalidRequestError(
-            f"the prompt has {len(places)} image tokens for {len(tiles)} tiles of images; leave "
+            f"the prompt has {len(places)} image tokens for {wanted} of images; leave "
             "image tokens out of the text",
             param="prompt",
             code="image_count",
         )
-    made, placed, at = array("i"), list[ImageTile](), 0
-    for place, tile in zip(places, tiles, strict=True):
-        made.extend(ids[at:place])
-        placed.append(
-            ImageTile(len(made), tile.rows, tile.key, tile.pixels, tile.height, tile.width)
-        )
-        made.extend(array("i", [image_token_id]) * tile.rows)
-        at = place + 1
+    made, placed, at, following = array("i"), list[ImageTile](), 0, iter(places)
+    for tile in tiles:
+        for line, place in enumerate(islice(following, tile.lines)):
+            made.extend(ids[at:place])
+            start = placed[-1].start if line else len(made)
+            if not line:
+                placed.append(
+                    ImageTile(
+                        start, tile.rows, tile.key, tile.pixels, tile.height, tile.width, tile.lines
+                    )
+                )
+            made.extend(array("i", [image_token_id]) * (tile.rows // tile.lines))
+            at = place + 1
+        if len(made) - placed[-1].start != placed[-1].tokens:
+            raise ArtifactError(
+                "the tokenizer has no single token for the end of an image's line; fetch the "
+                "checkpoint's tokenizer.json again, or compile with --no-vision"
+            )
     made.extend(ids[at:])
     return made, tuple(placed)

@@ -117,6 +117,46 @@ def internvl(folder: Path) -> torch.nn.Module:
     return _saved(transformers.InternVLForConditionalGeneration, config, folder)
 
 
+PIXTRAL_TOWER = {
+    "model_type": "pixtral",
+    **TOWER,
+    "image_size": 2 * SIDE,
+    "hidden_act": "silu",
+    "num_hidden_layers": 3,
+}
+BREAK, END = 129, 128
+"""Tokens of text after the lines of an image, and after the last one."""
+
+
+def mistral3(folder: Path) -> torch.nn.Module:
+    """A Mistral 3 in `folder`, and transformers' model of it in float64. Its tower's last layer is
+    not computed."""
+    config = transformers.Mistral3Config(
+        text_config={"model_type": "mistral", **SMALL, "rope_theta": 1000.0},
+        vision_config=PIXTRAL_TOWER,
+        image_token_index=IMAGE,
+        spatial_merge_size=MERGE,
+        vision_feature_layer=-2,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.Mistral3ForConditionalGeneration, config, folder)
+
+
+def pixtral(folder: Path) -> torch.nn.Module:
+    """A Pixtral (a LLaVA with its tower) in `folder`, and transformers' model of it in float64."""
+    tower = {**PIXTRAL_TOWER, "hidden_act": "gelu", "patch_size": PATCH * MERGE}
+    config = transformers.LlavaConfig(
+        text_config={"model_type": "mistral", **SMALL, "rope_theta": 1000.0},
+        vision_config=tower,
+        image_token_index=IMAGE,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        image_seq_length=1,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.LlavaForConditionalGeneration, config, folder)
+
+
 MROPE = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
 QWEN: dict[str, Any] = {
     "image_token_id": IMAGE,
@@ -267,13 +307,17 @@ def transpose_experts(folder: Path) -> None:
 
 
 ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
-"""Families whose images keep their ratio."""
+"""Families of Qwen's, whose images keep their ratio."""
+IN_LINES = ("mistral3", "pixtral")
+"""Families whose images keep their ratio, with tokens of text between lines."""
 FAMILIES = {
     "smolvlm": smolvlm,
     "smolvlm-odd": smolvlm_odd,
     "gemma3": gemma3,
     "llava": llava,
     "internvl": internvl,
+    "mistral3": mistral3,
+    "pixtral": pixtral,
     "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
@@ -291,9 +335,21 @@ def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any
     if family == "gemma3":
         types = {"token_type_ids": (ids == IMAGE).long()}
         return types | ({"pixel_values": pixel_values(np.stack(shown))} if shown else {})
-    if family in ("llava", "internvl"):
+    if family in IN_LINES and shown:
+        return _padded(shown)
+    if family in ("llava", "internvl", *IN_LINES):
         return {"pixel_values": pixel_values(np.stack(shown))} if shown else {}
     return {"pixel_values": pixel_values(np.stack(shown))[None]} if shown else {}
+
+
+def _padded(shown: Sequence[Any]) -> dict[str, Any]:
+    """Images as PixtralImageProcessor makes them: side by side, each with its own size."""
+    sizes = [picture.shape[:2] for picture in shown]
+    pixels = torch.zeros(len(shown), 3, *(max(sides) for sides in zip(*sizes, strict=True)))
+    pixels = pixels.double()
+    for i, (picture, (height, width)) in enumerate(zip(shown, sizes, strict=True)):
+        pixels[i, :, :height, :width] = pixel_values(picture[None])[0]
+    return {"pixel_values": pixels, "image_sizes": torch.tensor(sizes)}
 
 
 def _patches(shown: Sequence[Any]) -> dict[str, Any]:
@@ -323,7 +379,9 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
     side = getattr(config.vision_config, "image_size", 0)
     side = side if isinstance(side, int) else side[0]
     sizes = {"size": {"longest_edge": 2 * side}, "max_image_size": {"longest_edge": side}}
-    if config.model_type == "llava":
+    if config.vision_config.model_type == "pixtral":
+        sizes = {"size": {"longest_edge": 2 * SIDE}}
+    elif config.model_type == "llava":
         sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
     if config.model_type == "internvl":
         sizes = {"size": {"height": SIDE, "width": SIDE}, "crop_to_patches": True}
@@ -337,16 +395,27 @@ def pictures(family: str) -> list[np.ndarray[Any, Any]]:
     """Three of uint8 [height, width, 3], of the family's sizes."""
     side = ODD_SIDE if family == "smolvlm-odd" else SIDE
     sizes = [(side, side)] * 3
-    if family in ANY_SIZE:
+    if family in (*ANY_SIZE, *IN_LINES):
         sizes = [(SIDE, SIDE), (SIDE // 2, 2 * SIDE), (2 * SIDE, SIDE // 2)]
     rng = np.random.default_rng(0)
     return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
 
 
-def tile(picture: np.ndarray[Any, Any], start: int) -> ImageTile:
+def tile(picture: np.ndarray[Any, Any], start: int, family: str = "") -> ImageTile:
     """An image that stands for ROWS tokens from `start` on."""
     pixels = picture.tobytes()
-    return ImageTile(start, ROWS, pixels[:32], pixels, *picture.shape[:2])
+    lines = len(picture) // (PATCH * MERGE) if family in IN_LINES else 1
+    return ImageTile(start, ROWS, pixels[:32], pixels, *picture.shape[:2], lines)
+
+
+def tokens_of(picture: np.ndarray[Any, Any], family: str) -> list[int]:
+    """What stands for an image in a prompt."""
+    if family not in IN_LINES:
+        return [IMAGE] * ROWS
+    lines = len(picture) // (PATCH * MERGE)
+    found = ([IMAGE] * (ROWS // lines) + [BREAK]) * lines
+    found[-1] = END
+    return found
 
 
 def pixel_values(found: np.ndarray[Any, Any]) -> torch.Tensor:

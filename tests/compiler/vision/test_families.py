@@ -23,7 +23,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, ROWS, given, pictures, tile
+from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, given, pictures, tile, tokens_of
 
 BOUND = 2e-4
 """Of log-probabilities; those of the oracle have a standard deviation near 2."""
@@ -37,20 +37,21 @@ PROMPTS: list[list[int]] = [
 """Of tokens, and of images -1, -2 and -3."""
 
 
-def prompt_of(words: Sequence[int]) -> list[int]:
-    return [t for word in words for t in ([word] if word >= 0 else [IMAGE] * ROWS)]
+def prompt_of(words: Sequence[int], seen: Any, family: str) -> list[int]:
+    parts = [[word] if word >= 0 else tokens_of(seen[-1 - word], family) for word in words]
+    return [token for part in parts for token in part]
 
 
-def request_of(name: str, words: Sequence[int], seen: Any) -> Request:
-    tiles, at = [], 0
+def request_of(name: str, words: Sequence[int], seen: Any, family: str) -> Request:
+    tiles, prompt = [], list[int]()
     for word in words:
         if word < 0:
-            tiles.append(tile(seen[-1 - word], at))
-        at += 1 if word >= 0 else ROWS
+            tiles.append(tile(seen[-1 - word], len(prompt), family))
+        prompt += prompt_of([word], seen, family)
     sampling = SamplingParams(
         temperature=0, max_tokens=NEW, ignore_eos=True, suppress_tokens=(IMAGE,)
     )
-    return Request(name, prompt_of(words), sampling, images=tuple(tiles))
+    return Request(name, prompt, sampling, images=tuple(tiles))
 
 
 def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[int, float]]]:
@@ -69,7 +70,7 @@ def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[i
 
 
 def expected(family: str, oracle: Any, words: Sequence[int], seen: Any) -> list[tuple[int, float]]:
-    ids = prompt_of(words)
+    ids = prompt_of(words, seen, family)
     shown = [seen[-1 - word] for word in words if word < 0]
     found = []
     for _ in range(NEW):
@@ -94,7 +95,7 @@ def check(family: str, folder: Path, target: str) -> None:
     oracle, seen = FAMILIES[family](folder), pictures(family)
     model = opened(folder, target)
     try:
-        requests = [request_of(str(i), words, seen) for i, words in enumerate(PROMPTS)]
+        requests = [request_of(str(i), words, seen, family) for i, words in enumerate(PROMPTS)]
         found = answers(model, requests)
     finally:
         model.close()
@@ -111,6 +112,8 @@ PART = {
     "gemma3": "gemma3-images",
     "llava": "llava",
     "internvl": "internvl",
+    "mistral3": "mistral3-images",
+    "pixtral": "mistral3-images",
     "qwen2_vl": "qwen2-vl",
     "qwen2_5_vl": "qwen2.5-vl",
     "qwen3_vl": "qwen3-vl",
@@ -123,7 +126,7 @@ PART = {
 
 OF_OTHERS = {
     (family, target)
-    for family in ("qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava")
+    for family in ("qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava", "pixtral")
     for target in ("vulkan", "reference")
 }
 """With --long only: the tower is that of another family, and the text has tests of its own."""

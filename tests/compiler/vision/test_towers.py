@@ -28,6 +28,7 @@ from tests.compiler.vision.checkpoints import (
     gemma3,
     internvl,
     llava,
+    mistral3,
     pictures,
     qwen3_vl,
     qwen3_vl_moe,
@@ -203,13 +204,15 @@ def test_a_qwen3_vl_that_makes_no_sense(
         (llava, {"vision_feature_layer": -9}, {}, "vision_feature_layer"),
         (llava, {"projector_hidden_act": "relu"}, {}, "projector_hidden_act"),
         (llava, {}, {"image_size": 64}, "crop_size"),
+        (mistral3, {"projector_hidden_act": "relu"}, {}, "projector_hidden_act"),
+        (mistral3, {}, {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters"),
         (internvl, {}, {"use_qk_norm": True}, "use_qk_norm"),
         (internvl, {}, {"norm_type": "rms_norm"}, "norm_type"),
         (internvl, {"downsample_ratio": 0.3}, {}, "downsample_ratio"),
         (internvl, {}, {"image_size": [32, 64]}, "image_size"),
     ],
 )
-def test_a_tower_with_a_class_token_that_is_not_built(
+def test_a_tower_that_is_not_built(
     tmp_path: Path, family: Any, outer: dict[str, Any], vision: dict[str, Any], message: str
 ) -> None:
     family(tmp_path)
@@ -219,6 +222,21 @@ def test_a_tower_with_a_class_token_that_is_not_built(
     path.write_text(json.dumps(config))
     with pytest.raises(MlccError, match=message):
         compiled(tmp_path, tmp_path / "out", quant="f32")
+
+
+def test_how_images_of_pixtral_are_prepared(tmp_path: Path) -> None:
+    """Its longest side, and no more patches than the tower is compiled for."""
+    mistral3(tmp_path)
+    path = tmp_path / "preprocessor_config.json"
+    for size, edge, rows in ((64, 64, 64), (60, 60, 64), (1540, 280, 35 * 35)):
+        path.write_text(json.dumps({**PROCESSOR, "size": {"longest_edge": size}}))
+        tower = tower_of(Checkpoint.open(tmp_path))
+        assert tower is not None
+        assert (tower.info.processor, tower.info.image_size) == ("pixtral", 0)
+        assert (tower.info.longest_edge, tower.config["max_rows"]) == (edge, rows)
+    path.write_text(json.dumps({**PROCESSOR, "size": {"height": 64, "width": 32}}))
+    with pytest.raises(CheckpointError, match="'size' must be one longest edge"):
+        tower_of(Checkpoint.open(tmp_path))
 
 
 def test_ranks_are_refused(checkpoint: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from mlcc.artifact.schema import VisionInfo
-from tests.compiler.vision.checkpoints import ANY_SIZE, FAMILIES, IMAGE, MEAN, STD
+from tests.compiler.vision.checkpoints import ANY_SIZE, FAMILIES, IMAGE, IN_LINES, MEAN, STD
 from tests.runtime.multimodal.helpers.oracles import processor_of_transformers
 
 LONGEST = 512
@@ -30,6 +30,7 @@ _SPECIAL = {
     "gemma3": ["<end_of_image>", "<start_of_image>", "<image_soft_token>"],
     "llava": ["<image>"],
     "internvl": ["<video>", "<img>", "</img>", "<IMG_CONTEXT>"],
+    "pixtral": ["[IMG_END]", "[IMG_BREAK]", "[IMG]"],
     "qwen": ["<|vision_end|>", "<|vision_start|>", "<|video_pad|>", "<|image_pad|>"],
 }
 """Up to the id of the image's token."""
@@ -38,12 +39,15 @@ _MARKS = {
     "gemma3": "<start_of_image>",
     "llava": "<image>",
     "internvl": "<IMG_CONTEXT>",
+    "pixtral": "[IMG]",
     "qwen": "<|vision_start|><|image_pad|><|vision_end|>",
 }
 """What a chat template writes where an image is."""
 
 
 def _kind(family: str) -> str:
+    if family in IN_LINES:
+        return "pixtral"
     return "qwen" if family in ANY_SIZE else family
 
 

@@ -35,7 +35,16 @@ FILES = [
     encoded(noise(32, 32, 3), "GIF"),
     encoded(noise(50, 50, 4), "JPEG"),
 ]
-LIKE_OTHERS = ("qwen2_5_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava", "internvl")
+LIKE_OTHERS = (
+    "qwen2_5_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "llava",
+    "internvl",
+    "mistral3",
+    "pixtral",
+)
 """With --long only: their prompts are made as those of Qwen2-VL and Qwen3-VL, or simpler."""
 SHOWN = [
     pytest.param(name, marks=[pytest.mark.long] if name in LIKE_OTHERS else [])

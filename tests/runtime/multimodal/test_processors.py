@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from mlcc.artifact.schema import VisionInfo
+from mlcc.engine.request import ImageTile
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.multimodal.processors.processor import Box, ImagePlan, Tile
 from mlcc.multimodal.processors.registry import processor_of
@@ -25,6 +26,7 @@ from tests.runtime.multimodal.helpers.pictures import (
     internvl,
     llava,
     noise,
+    pixtral,
     qwen2_vl,
 )
 
@@ -37,6 +39,8 @@ MODELS = {
     "llava": llava(),
     "internvl": internvl(),
     "internvl whole": internvl(split=False),
+    "pixtral": pixtral(),
+    "pixtral alone": pixtral(merge_size=1, longest_edge=500),
     "qwen2_vl": qwen2_vl(),
     "qwen3_vl": qwen2_vl(patch_size=16, min_pixels=65536, max_pixels=300_000),
 }
@@ -92,9 +96,15 @@ def test_token_ids_are_those_of_transformers(name: str) -> None:
         ids = tokenizer(whole)["input_ids"]
         made, placed = with_rows(ids, info.image_token_id, tiles)
         assert made.tolist() == list(expected), text
-        covered = [at for tile in placed for at in range(tile.start, tile.start + tile.rows)]
+        covered = [at for tile in placed for at in places_of(tile)]
         assert covered == [at for at, token in enumerate(made) if token == info.image_token_id]
         assert [tile.key for tile in placed] == [tile.key for tile in tiles]
+
+
+def places_of(tile: ImageTile) -> list[int]:
+    """Its image tokens: all but those after a line."""
+    line = tile.rows // tile.lines + 1
+    return [tile.start + at for at in range(tile.tokens) if tile.lines == 1 or (at + 1) % line]
 
 
 def written(rng: random.Random, mark: str, count: int) -> str:
@@ -104,13 +114,13 @@ def written(rng: random.Random, mark: str, count: int) -> str:
 
 
 def test_every_name_of_the_record_has_a_processor() -> None:
-    for info in (idefics3(), gemma3(), llava(), internvl(), qwen2_vl()):
+    for info in (idefics3(), gemma3(), llava(), internvl(), pixtral(), qwen2_vl()):
         assert processor_of(info).info is info
 
 
 def test_an_unknown_processor_says_what_is_known() -> None:
-    with pytest.raises(ArtifactError, match="processor 'pixtral'; this mlcc knows idefics3"):
-        processor_of(idefics3(processor="pixtral"))
+    with pytest.raises(ArtifactError, match="processor 'fuyu'; this mlcc knows idefics3"):
+        processor_of(idefics3(processor="fuyu"))
 
 
 def test_an_unknown_resampling_is_refused() -> None:
@@ -134,10 +144,11 @@ def test_keys_differ_by_pixels_size_and_processor() -> None:
     assert tiles_of(no_minimum, wide)[0].key == tiles_of(no_minimum, wide.copy())[0].key
 
 
-@pytest.mark.parametrize("name", ["smolvlm", "gemma3 pan and scan", "qwen2_vl"])
+@pytest.mark.parametrize("name", ["smolvlm", "gemma3 pan and scan", "pixtral", "qwen2_vl"])
 def test_low_detail_takes_few_tokens(name: str) -> None:
     """One tile, of fewer pixels where the size is free; never below what the model needs."""
-    info = MODELS[name] if name != "qwen2_vl" else qwen2_vl(max_pixels=28 * 28 * 5000)
+    larger = {"qwen2_vl": qwen2_vl(max_pixels=28 * 28 * 5000), "pixtral": pixtral(longest_edge=980)}
+    info = larger.get(name, MODELS[name])
     processor = processor_of(info)
     low, high = (processor.plan(1200, 400, low_detail=low) for low in (True, False))
     assert len(low.tiles) == 1
@@ -187,6 +198,18 @@ def test_image_tokens_must_be_those_of_tiles(ids: Sequence[int]) -> None:
     tiles: list[Any] = tiles_of(idefics3(split=False), noise(32, 32))
     with pytest.raises(InvalidRequestError, match="image tokens for 1 tiles"):
         with_rows(ids, 5, tiles)
+
+
+def test_a_line_must_end_with_one_token() -> None:
+    """Of a tokenizer that lacks [IMG_BREAK] and writes it in letters."""
+    tiles = tiles_of(pixtral(), noise(40, 40))
+    made, (placed,) = with_rows([1, 5, 7, 5, 8], 5, tiles)
+    assert list(made) == [1, 5, 5, 7, 5, 5, 8]
+    assert (placed.start, placed.rows, placed.lines, placed.tokens) == (1, 4, 2, 5)
+    with pytest.raises(ArtifactError, match="no single token for the end of an image's line"):
+        with_rows([1, 5, 7, 7, 5, 8], 5, tiles)
+    with pytest.raises(InvalidRequestError, match="1 image tokens for 2 lines"):
+        with_rows([1, 5, 7], 5, tiles)
 
 
 def test_nearest_is_pillows() -> None:

@@ -214,7 +214,8 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
     if info.class_row and (info.window_size or info.position_grid or not info.image_size):
         yield "has a vision tower with a class token and images of any size"
     square = info.processor in ("idefics3", "gemma3", "llava", "internvl")
-    if (square and not info.image_size) or (info.processor == "idefics3" and not info.longest_edge):
+    by_edge = info.processor in ("idefics3", "pixtral")
+    if (square and not info.image_size) or (by_edge and not info.longest_edge):
         yield "has a processor of images without their size"
     if info.processor == "qwen2_vl" and not side * side <= info.min_pixels <= info.max_pixels:
         yield "has a processor of images without bounds of their pixels"

@@ -47,7 +47,7 @@ class ImagePlan:
     """Applied to the image one after another, before tiles are cut."""
     tiles: tuple[TilePlan, ...]
     text: str
-    """Replaces the template's mark of the image; the image token once for each tile."""
+    """Replaces the template's mark of the image; the image token once for each line of a tile."""
 
 
 @fast_dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Tile:
     pixels: bytes
     height: int
     width: int
+    lines: int = 1
 
 
 class Processor(ABC):
@@ -92,6 +93,10 @@ class Processor(ABC):
         side = self.info.patch_size * self.info.merge_size
         return (size[0] // side) * (size[1] // side)
 
+    def lines(self, size: Size) -> int:
+        """The runs of these tokens, between which the text has a token each."""
+        return 1
+
     def tokens(self, plan: ImagePlan) -> int:
         """The image tokens of an image."""
         return sum(self.rows(tile.size) for tile in plan.tiles)
@@ -111,7 +116,8 @@ class Processor(ABC):
         """A tile of this size from its pixels, uint8 RGB [height, width, 3]."""
         width, height = size
         named = f"{self.info.processor}.{VERSION} {width}x{height} ".encode()
-        return Tile(self.rows(size), sha256(named + pixels).digest(), pixels, height, width)
+        key = sha256(named + pixels).digest()
+        return Tile(self.rows(size), key, pixels, height, width, self.lines(size))
 
     def _resized(self, image: Image, size: Size) -> Image:
         from PIL.Image import Resampling

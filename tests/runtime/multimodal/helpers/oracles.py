@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
@@ -20,6 +22,7 @@ _SPECIAL = {
     "gemma3": ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
     "llava": ["<image>"],
     "internvl": ["<img>", "<IMG_CONTEXT>", "</img>", "<video>"],
+    "pixtral": ["[IMG_BREAK]", "[IMG_END]", "[IMG]"],
     "qwen2_vl": ["<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>"],
 }
 
@@ -60,6 +63,15 @@ def image_processor(info: VisionInfo) -> Any:
             size={"height": info.image_size, "width": info.image_size},
             crop_to_patches=info.split,
             max_patches=info.max_tiles,
+            **common,
+        )
+    if info.processor == "pixtral":
+        from transformers.models.pixtral import image_processing_pil_pixtral as pixtral
+
+        side = info.patch_size * info.merge_size
+        return pixtral.PixtralImageProcessorPil(
+            size={"longest_edge": info.longest_edge},
+            patch_size={"height": side, "width": side},
             **common,
         )
     from transformers.models.qwen2_vl import image_processing_pil_qwen2_vl as qwen2_vl
@@ -138,12 +150,31 @@ def processor_of_transformers(info: VisionInfo, tokenizer: Any = None) -> tuple[
             vision_feature_select_strategy="default",
             num_additional_image_tokens=1,
         ), tokenizer
+    if info.processor == "pixtral":
+        return _pixtral(images, tokenizer, info), tokenizer
     rows = (info.image_size // info.patch_size // info.merge_size) ** 2
     if info.processor == "internvl":
         return _internvl(images, tokenizer, rows), tokenizer
     if info.processor == "gemma3":
         return Gemma3Processor(images, tokenizer, image_seq_length=rows), tokenizer
     return Idefics3Processor(images, tokenizer, image_seq_len=rows), tokenizer
+
+
+def _pixtral(images: Any, tokenizer: Any, info: VisionInfo) -> Any:
+    """Without torchvision, which its constructor asks for, and the import of another backend's
+    image processor: the size of an image is the same function in both."""
+    from transformers.models.pixtral import image_processing_pil_pixtral as pil
+
+    with patch.dict(sys.modules, {pil.__name__.replace("_pil", ""): pil}):
+        from transformers.models.pixtral.processing_pixtral import PixtralProcessor
+    made = object.__new__(PixtralProcessor)
+    made.image_processor, made.tokenizer, made.chat_template = images, tokenizer, None
+    made.patch_size, made.spatial_merge_size = info.patch_size, info.merge_size
+    names = {"image": "[IMG]", "image_break": "[IMG_BREAK]", "image_end": "[IMG_END]"}
+    for name, token in names.items():
+        setattr(made, f"{name}_token", token)
+        setattr(made, f"{name}_token_id", tokenizer.convert_tokens_to_ids(token))
+    return made
 
 
 def _internvl(images: Any, tokenizer: Any, rows: int) -> Any:

@@ -54,6 +54,16 @@ def internvl(**more: Any) -> VisionInfo:
     return VisionInfo(**{**fields, **more})
 
 
+def pixtral(**more: Any) -> VisionInfo:
+    """Any size up to 168 pixels, in multiples of 28, which are a row each."""
+    fields = {
+        "processor": "pixtral", "image_token": "[IMG]", "image_token_id": 5, "patch_size": 14,
+        "merge_size": 2, "image_size": 0, "mean": HALF, "std": HALF, "resample": "bicubic",
+        "longest_edge": 168,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
 def qwen2_vl(**more: Any) -> VisionInfo:
     """Any size in multiples of 28 pixels."""
     fields = {
