@@ -97,6 +97,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "rounding weighted by activation statistics": ("sized",),
     "GPTQ on a text: `--calibrate`": ("calibrated",),
     "16-bit activations: `--activations`": ("activations-16",),
+    "8-bit activations, packed products": ("activations-8",),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
     "mixed schemes (two-level, tables), merged projections": ("mixed-schemes",),
     "GGUF files, formats kept": ("gguf",),

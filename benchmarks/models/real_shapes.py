@@ -42,7 +42,7 @@ def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, An
         plan = make_plan(without_weights(Path(folder), shape), target, options)
         target.prepare(lambda text: None)
         bounds = Bounds(plan.layout, plan.limits.context)
-        kernels = kernel_set_for(target, plan.activation_bits or 8, plan.rounds_rows)
+        kernels = kernel_set_for(target, plan.activation_bits, plan.rounds_rows)
         config = LoweringConfig(target, kernels, plan.caches, bounds, plan.vocab_size)
         lowered = lower(plan.traced, config)
         library = Path(folder) / target.library

@@ -116,8 +116,9 @@ GROUPS = {
 @click.option(
     "--activations",
     type=click.Choice(["8", "16"]),
-    help="Bits to which a CPU rounds activations.",
-    show_default="8",
+    help="Bits to which activations are rounded: on a CPU; 8 also in WGSL, for steps of one or two "
+    "tokens.",
+    show_default="8 on a CPU",
 )
 @click.option(
     "--kv",
@@ -298,10 +299,15 @@ def _folder(name: str, options: Options, merge_lora: Path | None, target: Target
         label += "-uncalibrated" if options.calibrate == "none" else "-calibrated"
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label += f"-kv-{options.kv}" if options.kv else ""
-    label += "-a16" if options.activations == 16 else ""
+    label += f"-a{options.activations}" if _rounds_unusually(options, target) else ""
     label += f"-tp{options.ranks}" if options.ranks > 1 else ""
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     return Path("dist") / f"{name.rpartition('/')[2]}-{label}-{kind}"
+
+
+def _rounds_unusually(options: Options, target: Target) -> bool:
+    """Whether activations are rounded otherwise than by default."""
+    return options.activations == (16 if target.kernels == "cpu" else 8)
 
 
 def _next_command(out: Path) -> str:

@@ -38,7 +38,8 @@ class Options:
     """KV cache dtype: a name of `mlcc.artifact.kv_format.KV_DTYPES`; None = f16 where the target
     computes with it, f32 elsewhere and for exact runs."""
     activations: int | None = None
-    """Bits to which a CPU rounds the activations of quantized matrices, 8 or 16; None = 8."""
+    """Bits to which activations are rounded for quantized matrices: 8 or 16 on a CPU (None = 8), 8
+    in WGSL (None = not rounded)."""
     calibrate: str | None = None
     """A text file, or "default", for GPTQ; "random" = activation statistics of random tokens;
     "none" = neither. None = "random" where that helps and the model can be run before it is

@@ -171,9 +171,12 @@ class Plan:
         16 bits also apply to bfloat16 weights: activations then stay in float32 where the CPU would
         round them to bfloat16.
         """
+        schemes = [scheme(name) for name in self.schemes.values()]
+        if self.target.kernels == "gpu" and self.target.packed_dot:
+            rounded = self.options.activations == 8 and any(not one.is_float for one in schemes)
+            return 8 if rounded else None
         if self.target.kernels != "cpu":
             return None
-        schemes = [scheme(name) for name in self.schemes.values()]
         if any(not one.is_float for one in schemes):
             return self.options.activations or 8
         rounded = self.options.activations == 16 and any(one.dtype == "bfloat16" for one in schemes)
@@ -326,7 +329,9 @@ def _check_rounding(plan: Plan) -> None:
     if plan.options.activations is None or plan.activation_bits is not None:
         return
     why = f"target '{plan.target.name}' computes with them in float32"
-    if plan.target.kernels == "cpu":
+    if plan.target.packed_dot and plan.options.activations != 8:
+        why += ", or in 8 bits with --activations 8"
+    elif plan.target.kernels == "cpu" or plan.target.packed_dot:
         why = f"--quant {plan.options.quant} has no matrix of codes, which alone wants them rounded"
     raise UnsupportedError(
         f"--activations {plan.options.activations}: {why}; leave --activations out"

@@ -69,7 +69,13 @@ def _cpu(abi: str, row: Level) -> Target:
 def _gpu(abi: str, arch: str, f16: bool) -> Target:
     shared = _shared(abi, arch, abi)
     return replace(
-        shared, device="webgpu", kernels="gpu", generator="webgpu", limits=LIMITS, f16=f16
+        shared,
+        device="webgpu",
+        kernels="gpu",
+        generator="webgpu",
+        limits=LIMITS,
+        f16=f16,
+        packed_dot=True,
     )
 
 

@@ -95,6 +95,9 @@ class Target:
     matrix_unit: str = ""
     """Half-precision matrix instructions of the device's language: 'wmma' (CUDA's warps),
     'simdgroup' (Metal's SIMD-groups), '' for none."""
+    packed_dot: bool = False
+    """Whether the device's language multiplies packed 8-bit integers (WGSL's `dot4I8Packed`), which
+    `--activations 8` makes use of."""
     webgpu_limits: bool | None = None
     """Whether no more is assumed than WebGPU guarantees; None = the row has no choice."""
     f16: bool = False

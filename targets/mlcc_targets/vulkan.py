@@ -35,6 +35,7 @@ def _row(choices: Choices) -> Target:
         limits=LIMITS if choices.webgpu_limits else DESKTOP,
         webgpu_limits=choices.webgpu_limits,
         f16=computes_f16(choices.f16),
+        packed_dot=True,
         link=link_for(machine()),
     )
 

@@ -11,10 +11,11 @@ from mlcc_targets.wgsl import LIMITS
 
 
 def target(choices: Choices) -> Target:
-    """The row. Default: float16, with a float32 alternative for browsers without it."""
+    """The row. Default: float16, with a float32 alternative for browsers without it, which takes no
+    packed products either."""
     if choices.f16 is not None:
         return _row(choices.f16)
-    plain = replace(_row(False), variant="f32", library="model.f32.wasm")
+    plain = replace(_row(False), variant="f32", library="model.f32.wasm", packed_dot=False)
     return replace(_row(True), alternatives=(plain,))
 
 
@@ -29,6 +30,7 @@ def _row(f16: bool) -> Target:
         library="model.wasm",
         limits=LIMITS,
         f16=f16,
+        packed_dot=True,
         link=link_wasm,
         prepare=runtime,
         mark=mark_abi,

@@ -98,6 +98,8 @@ export interface Instead {
 /** The GPU's limits, for `plan`. */
 export interface AdapterLimits {
   readonly f16: boolean;
+  /** Whether WGSL has `packed_4x8_integer_dot_product`. */
+  readonly packed_dot: boolean;
   /** Limit of one tensor: min(maxStorageBufferBindingSize, maxBufferSize). */
   readonly tensor_bytes: number;
   /** Memory limit of the model, if known. */

@@ -69,7 +69,12 @@ def manifest_of(
             parameters=plan.parameters,
         ),
         quantization=quantization_info(plan),
-        target=target_info(target, _largest_argument(built, weights, adapters), plan.static_row),
+        target=target_info(
+            target,
+            _largest_argument(built, weights, adapters),
+            plan.static_row,
+            packed_dot=target.kernels == "gpu" and plan.activation_bits == 8,
+        ),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=built.functions,
         caches=caches,
@@ -126,9 +131,14 @@ def _largest_argument(
     return max((built.largest_array, *(tensor.nbytes for tensor in weights.tensors), *slots))
 
 
-def target_info(target: Target, largest_argument: int, static: Target | None = None) -> TargetInfo:
+def target_info(
+    target: Target,
+    largest_argument: int,
+    static: Target | None = None,
+    packed_dot: bool = False,
+) -> TargetInfo:
     """The row as a manifest holds it. largest_argument: bytes that a device must bind at least;
-    static: the row of a static library beside it."""
+    static: the row of a static library beside it; packed_dot: whether kernels use it."""
     limits = dict(target.limits)
     if "storage_binding_bytes" in limits:
         limits["storage_binding_bytes"] = largest_argument
@@ -144,6 +154,7 @@ def target_info(target: Target, largest_argument: int, static: Target | None = N
             "vector_bits": target.vector_bits,
             "f16": target.f16,
             **limits,
+            **({"packed_dot": True} if packed_dot else {}),
             **({"archs": list(target.archs)} if target.archs else {}),
             **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
             **_static_options(target, static),

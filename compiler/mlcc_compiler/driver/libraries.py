@@ -133,7 +133,7 @@ def _lower_plan(
 def _lower(plan: Plan, report: Report) -> Lowered:
     config = LoweringConfig(
         plan.target,
-        kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows),
+        kernel_set_for(plan.target, plan.activation_bits, plan.rounds_rows),
         plan.caches,
         Bounds(plan.layout, plan.limits.context),
         plan.vocab_size,

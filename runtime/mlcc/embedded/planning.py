@@ -53,8 +53,8 @@ def make_plan(
             code="wrong_target",
         )
     _check_abi(manifest)
-    if needs_f16(manifest) and not adapter["f16"]:
-        return {"instead": _without_f16(manifest)}
+    if lacking := _lacking(manifest, adapter):
+        return {"instead": _alternative(manifest, *lacking)}
     _check_weights(manifest, adapter["tensor_bytes"])
     _check_adapters(manifest, adapter["tensor_bytes"])
     check_all(options)
@@ -127,13 +127,26 @@ def _check_abi(manifest: Manifest) -> None:
         )
 
 
-def _without_f16(manifest: Manifest) -> str:
-    if not manifest.alternatives:
-        raise DeviceError(
+def _lacking(manifest: Manifest, adapter: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What the library needs and the GPU or browser lacks: (error's code, message)."""
+    if needs_f16(manifest) and not adapter["f16"]:
+        return (
+            "no_f16",
             "this GPU does not compute in float16, for which the model was compiled; compile it "
             "again with --no-f16",
-            code="no_f16",
         )
+    if manifest.target.options.get("packed_dot") and not adapter["packed_dot"]:
+        return (
+            "no_packed_dot",
+            "this browser's WGSL has no packed_4x8_integer_dot_product, for which the model was "
+            "compiled; compile it again without --activations 8, or use a newer browser",
+        )
+    return None
+
+
+def _alternative(manifest: Manifest, code: str, message: str) -> str:
+    if not manifest.alternatives:
+        raise DeviceError(message, code=code)
     return manifest.alternatives[0]
 
 

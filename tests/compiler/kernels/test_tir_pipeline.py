@@ -19,7 +19,7 @@ def kernels(target: Target) -> ir.IRModule:
     plan: Plan = make_plan(
         Checkpoint.open(DEMO / "model"), target, Options(quant="q4", context=128)
     )
-    kernel_set = kernel_set_for(target, plan.activation_bits or 8, plan.rounds_rows)
+    kernel_set = kernel_set_for(target, plan.activation_bits, plan.rounds_rows)
     config = LoweringConfig(
         target, kernel_set, plan.caches, bounds_of(plan), plan.config.vocab_size
     )

@@ -124,6 +124,14 @@ def test_f16_is_asked_of_the_adapter_only_if_the_library_needs_it() -> None:
     assert planned(plain, f16=False)["f16"] is False
 
 
+def test_packed_products_are_asked_of_the_browser_only_if_the_library_has_them() -> None:
+    packed = replace(TOY, target=replace(TOY.target, options={"packed_dot": True}))
+    assert "capacity" in planned(packed)
+    refusal = error(planned(packed, packed_dot=False))
+    assert refusal["code"] == "no_packed_dot" and "--activations 8" in refusal["message"]
+    assert "capacity" in planned(packed_dot=False)
+
+
 def test_a_model_for_something_else_and_a_weight_too_large() -> None:
     foreign = toy_manifest()
     foreign = replace(foreign, library=replace(foreign.library, kind="so"))

@@ -21,6 +21,8 @@ export interface Adapter {
   readonly gpu: GPUAdapter;
   /** Whether kernels may compute in float16. */
   readonly f16: boolean;
+  /** Whether kernels may multiply packed 8-bit integers. */
+  readonly packedDot: boolean;
   /** For display: vendor, family, and whether it is software. */
   readonly name: string;
   /** The largest tensor: what one buffer may hold and one kernel may bind. */
@@ -51,6 +53,7 @@ export async function findAdapter(gpu: GPU | undefined): Promise<Adapter> {
   return {
     gpu: found,
     f16: found.features.has('shader-f16'),
+    packedDot: gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false,
     name: nameOf(found.info),
     tensorBytes: Math.min(maxBufferSize, maxStorageBufferBindingSize),
   };

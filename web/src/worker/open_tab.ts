@@ -163,6 +163,7 @@ class Opening {
   ): Promise<Planned> {
     const limits: AdapterLimits = {
       f16: adapter.f16,
+      packed_dot: adapter.packedDot,
       tensor_bytes: adapter.tensorBytes,
       memory_bytes: memoryBytes ?? null,
     };

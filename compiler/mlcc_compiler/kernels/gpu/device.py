@@ -31,6 +31,9 @@ class Gpu:
     narrow_types: bool = False
     """Whether kernels may use 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32-bit
     types."""
+    packed_dot: bool = False
+    """Whether products of few rows round x to 8 bits and multiply four of them by an instruction
+    (`linear/packed_dot.py`)."""
     matrix_unit: str = ""
     """Half-precision matrix instructions (`linear/matrix_unit.py`); "" = none."""
     row_slices: int = 640

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlcc_compiler.kernels.gpu import (
     altup,
     concat,
@@ -95,6 +97,6 @@ def gpu_kernels(gpu: Gpu) -> KernelSet:
     return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, merges, lambda schemes, k: True)
 
 
-def kernels_of(target: Target) -> KernelSet:
-    """The set for a target's row."""
-    return gpu_kernels(Gpu.of(target))
+def kernels_of(target: Target, packed_dot: bool = False) -> KernelSet:
+    """The set for a target's row; `packed_dot` as `Gpu` has it."""
+    return gpu_kernels(replace(Gpu.of(target), packed_dot=packed_dot))

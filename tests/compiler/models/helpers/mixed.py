@@ -61,7 +61,7 @@ def bounds_of(plan: Plan) -> Bounds:
 
 def stored(plan: Plan) -> list[WeightPlan]:
     """How a CPU stores the weights of a plan: q and k as one, gate and up as one."""
-    kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
+    kernels = kernel_set_for(plan.target, plan.activation_bits, plan.rounds_rows)
     vocab = plan.config.vocab_size
     config = LoweringConfig(plan.target, kernels, plan.caches, bounds_of(plan), vocab)
     return lower(plan.traced, config).plans
@@ -69,7 +69,7 @@ def stored(plan: Plan) -> list[WeightPlan]:
 
 def native(plan: Plan, folder: Path, capacity: Capacity, handle: DeviceHandle = CPU) -> Any:
     """Compile a plan's `forward` with room for many logit rows, and load it where it runs."""
-    kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
+    kernels = kernel_set_for(plan.target, plan.activation_bits, plan.rounds_rows)
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
     config = LoweringConfig(plan.target, kernels, plan.caches, bounds, vocab, generates=False)

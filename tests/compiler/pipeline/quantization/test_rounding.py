@@ -1,4 +1,4 @@
-"""--activations: the dtype to which a CPU rounds activations, and which targets refuse it."""
+"""--activations: the dtype to which activations are rounded, and which targets refuse it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from click.testing import CliRunner
 
 from mlcc.cli import cli
+from mlcc.device.device import DeviceHandle
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -23,6 +24,7 @@ from mlcc_targets import Choices, get_target
 from tests.compiler.checkpoint.test_quantized_models import to_mlx
 from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.compiler.models.helpers.mixed import capacity_of, native, run_mixed
+from tests.helpers.batches import PagedSequences
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 
@@ -49,6 +51,39 @@ def test_sixteen_bits_are_nearly_floats(tmp_path: Path) -> None:
     assert finer < 5e-3 and finer < rounded / 20
 
 
+@pytest.mark.usefixtures("vulkan")
+@pytest.mark.feature("activations-8", "vulkan", "runs")
+def test_eight_bits_on_a_gpu(tmp_path: Path) -> None:
+    """Decode steps of one sequence, by packed products, near those of floats; not the same."""
+    write_checkpoint(tmp_path / "checkpoint")
+    checkpoint = Checkpoint.open(tmp_path / "checkpoint")
+
+    def logits(bits: int | None) -> np.ndarray:
+        options = Options(quant="q4", context=64, max_batch=2, kv="f32", activations=bits)
+        plan = make_plan(checkpoint, get_target("vulkan"), options)
+        assert plan.activation_bits == bits
+        (folder := tmp_path / str(bits)).mkdir()
+        executor = native(plan, folder, capacity_of(plan), DeviceHandle("webgpu"))
+        sequences = PagedSequences(executor, [list(range(5, 25))])
+        for _ in range(20):
+            sequences.step({0: 1})
+        return np.asarray(sequences.result(0))
+
+    floats, rounded = logits(None), logits(8)
+    error = np.abs(rounded - floats).max() / floats.std()
+    assert 1e-5 < error < 0.1, error
+
+
+def test_browsers_without_packed_products_get_the_alternative(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))
+    options = Options(quant="q4", context=64, activations=8)
+    plan = make_plan(checkpoint, get_target("webgpu"), options)
+    others = [plan.for_target(other) for other in plan.target.alternatives]
+    assert [each.activation_bits for each in (plan, *others)] == [8, None]
+    alone = make_plan(checkpoint, get_target("webgpu", Choices(f16=False)), options)
+    assert alone.activation_bits == 8
+
+
 def test_the_manifest_says_it(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "model")
     more = ["--context", "64", "-q", "--activations", "16", "--cpu", "host"]
@@ -63,6 +98,8 @@ def test_the_manifest_says_it(tmp_path: Path) -> None:
     ("target", "quant", "why"),
     [
         ("reference", "q4", "target 'reference' computes with them in float32"),
+        ("vulkan", "q4", "computes with them in float32, or in 8 bits with --activations 8"),
+        ("cuda", "q4", "target 'cuda' computes with them in float32"),
         ("cpu", "f32", "--quant f32 has no matrix of codes"),
         ("cpu", "f16", "--quant f16 has no matrix of codes"),
     ],
@@ -94,7 +131,7 @@ def test_attention_rounds_where_weights_have_rows_rounded(
     options = Options(quant=quant, context=64, activations=bits)
     plan = make_plan(checkpoint, get_target("cpu", Choices(cpu="avx512-bf16")), options)
     assert plan.rounds_rows is rounds
-    kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
+    kernels = kernel_set_for(plan.target, plan.activation_bits, plan.rounds_rows)
     step = StepLayout((CacheGroup("paged", 16),), 64, 1, 1, 4, 1)
     layout = KvLayout(16, "float16", 1, 32, step, 0)
     assert Blocking(AttentionShape(1, 1, 32, 1.0), layout, kernels.device).uses_bf16 is rounds

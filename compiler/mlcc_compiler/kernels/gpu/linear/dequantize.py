@@ -68,16 +68,44 @@ class UnitCodes:
 
     def decode(self, words: Sequence[list[Expr]], unit: Expr) -> list[Expr]:
         """Emit the arithmetic on a unit's words, those of each plane."""
+        parts = self._parts(words, unit)
+        return [value for step in range(_STEPS) for value in self._step(parts, step)]
+
+    def step_words(self, words: Sequence[list[Expr]], unit: Expr) -> list[Expr]:
+        """As `decode`, but the four codes of each step as the bytes of a word."""
+        parts = self._parts(words, unit)
+        return [self._word(parts, step) for step in range(_STEPS)]
+
+    def table_byte(self, code: Expr) -> Expr:
+        """The table's integer at the lowest bits of a word, as a byte."""
+        code = bind(and_(code, (1 << self.packing.scheme.bits) - 1))
+        curved = self._powers
+        value = self._on_curve(bind(code.astype("float32"))) if curved else self._value(code)
+        return bind(and_(T.reinterpret("uint32", value.astype("int32")), 255))
+
+    def _parts(
+        self, words: Sequence[list[Expr]], unit: Expr
+    ) -> list[tuple[planes.Plane, list[Expr]]]:
+        """The words of each plane, shifted to the unit's codes."""
         parts = []
         for plane, some in zip(self.planes, words, strict=True):
             if units_of(plane) > 1:
                 at = tirx.floormod(unit, units_of(plane)) * (_STEPS * plane.bits)
                 some = [bind(some[0] >> at.astype("uint32"))]
             parts.append((plane, some))
-        return [value for step in range(_STEPS) for value in self._step(parts, step)]
+        return parts
 
     def _step(self, parts: list[tuple[planes.Plane, list[Expr]]], step: int) -> list[Expr]:
         """The four codes of a step as floats."""
+        code = self._word(parts, step)
+        if self._powers:
+            return keep([self._on_curve(value) for value in self._unsigned(code)])
+        if self.table:
+            return keep([self._value(code >> T.uint32(8 * i)) for i in range(4)])
+        return self._signed(code) if self.packing.signed else self._unsigned(code)
+
+    def _word(self, parts: list[tuple[planes.Plane, list[Expr]]], step: int) -> Expr:
+        """The four codes of a step as the bytes of a word."""
         code = None
         for plane, words in parts:
             if plane.bits == 8:
@@ -87,12 +115,7 @@ class UnitCodes:
                 mask = (plane.mask << to) * 0x01010101
                 part = and_(_shifted(words[0], to - step * plane.bits), mask)
             code = part if code is None else T.bitwise_or(code, part)
-        code = bind(code)
-        if self._powers:
-            return keep([self._on_curve(value) for value in self._unsigned(code)])
-        if self.table:
-            return keep([self._value(code >> T.uint32(8 * i)) for i in range(4)])
-        return self._signed(code) if self.packing.signed else self._unsigned(code)
+        return bind(code)
 
     def _on_curve(self, code: Expr) -> Expr:
         """The table value as a rounded curve, none of whose points is near a half."""

@@ -26,6 +26,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear import packed_dot
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.load_units import LoadedRow, each_unit, step_units
 from mlcc_compiler.kernels.gpu.linear.weight_reader import Block, WeightReader
@@ -102,9 +103,15 @@ def gemv(gpu: Gpu, reader: WeightReader, work: WorkItems, columns: int) -> None:
         sums = Local(columns * shape.rows)
         for i in range(columns * shape.rows):
             sums[i] = real(0)
-        _stream(
-            reader, shape, lane, lambda unit: _step(reader, shape, source, xs, rows, unit, sums)
-        )
+        if packed_dot.takes(gpu, reader, columns, shape.units):
+            products = packed_dot.PackedProducts(reader, source, xs)
+            products.fill_table(thread, shape.threads)
+            _stream(reader, shape, lane, lambda unit: products.step(rows, unit, sums))
+            products.finish()
+        else:
+            _stream(
+                reader, shape, lane, lambda unit: _step(reader, shape, source, xs, rows, unit, sums)
+            )
 
         def write(index: Expr, team: Expr, value: Expr) -> None:
             n = bind((block * shape.teams + team) * shape.rows + tirx.floormod(index, shape.rows))

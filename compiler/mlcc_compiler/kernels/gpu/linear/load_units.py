@@ -59,9 +59,15 @@ class LoadedRow:
 
     def block(self, unit: Expr) -> Block:
         """Emit the arithmetic of a unit."""
-        codes = self.reader.codes
-        words = [self.words[plane] for plane in codes.planes]
-        return Block(codes.decode(words, unit), self.scaling)
+        return Block(self.reader.codes.decode(self._loaded_words, unit), self.scaling)
+
+    def step_words(self, unit: Expr) -> list[Expr]:
+        """Emit the words of a unit's codes, a byte each."""
+        return self.reader.codes.step_words(self._loaded_words, unit)
+
+    @property
+    def _loaded_words(self) -> list[list[Expr]]:
+        return [self.words[plane] for plane in self.reader.codes.planes]
 
 
 def each_unit(
@@ -72,16 +78,41 @@ def each_unit(
     body: Callable[[Expr, list[LoadedRow]], None],
 ) -> None:
     """Emit body(unit, its rows) for the units of a step, one after the other or in loops."""
-    sizes = {units_of(plane) for plane in reader.codes.planes} | {reader.packing.group // UNIT}
-    whole = step_units(reader)
-    loops = [whole, *sorted((s for s in sizes | {1} if s < whole), reverse=True)]
     _loop(
-        loops,
+        _loops(reader),
         first,
         [LoadedRow(reader, row) for row in rows],
         T.unroll if unroll else T.serial,
         body,
     )
+
+
+def unrolled_units(
+    reader: WeightReader,
+    rows: Sequence[Expr],
+    first: Expr,
+    body: Callable[[int, Expr, list[LoadedRow]], None],
+) -> None:
+    """Emit body(number, unit, its rows) for the units of a step, one after the other."""
+
+    def each(sizes: list[int], offset: int, rows: list[LoadedRow]) -> None:
+        size, *smaller = sizes
+        unit = bind(first + offset)
+        rows = [row.loaded(unit, size).scaled(unit, size) for row in rows]
+        if not smaller:
+            body(offset, unit, rows)
+            return
+        for at in range(offset, offset + size, smaller[0]):
+            each(smaller, at, rows)
+
+    each(_loops(reader), 0, [LoadedRow(reader, row) for row in rows])
+
+
+def _loops(reader: WeightReader) -> list[int]:
+    """Units of a step, and of each loop within: those that share words or a scale."""
+    sizes = {units_of(plane) for plane in reader.codes.planes} | {reader.packing.group // UNIT}
+    whole = step_units(reader)
+    return [whole, *sorted((s for s in sizes | {1} if s < whole), reverse=True)]
 
 
 def _loop(
