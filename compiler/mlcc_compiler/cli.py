@@ -198,6 +198,13 @@ GROUPS = {
     help="Compile a Qwen3 as Qwen3-Reranker, which scores pairs of texts.",
 )
 @click.option(
+    "--mmproj",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="For a GGUF model: the file of its vision tower.",
+    show_default="the one beside the model by its name",
+)
+@click.option(
     "--vision/--no-vision",
     default=True,
     show_default=True,
@@ -229,6 +236,7 @@ def compile_command(
     target_name: str,
     output: Path | None,
     merge_lora: Path | None,
+    mmproj: Path | None,
     quiet: bool,
     verbose: bool,
     progress: str | None,
@@ -248,7 +256,7 @@ def compile_command(
         from mlcc_compiler.compile import compile_model
         from mlcc_compiler.weights.merge_lora import with_lora
 
-        checkpoint = open_checkpoint(resolve(full_name(model), display.download))
+        checkpoint = open_checkpoint(resolve(full_name(model), display.download), mmproj)
         if merge_lora is not None:
             checkpoint = with_lora(checkpoint, merge_lora)
         options = _options(given, checkpoint)

@@ -23,6 +23,7 @@ from mlcc_compiler.checkpoint.safetensors import Tensors
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, read_tokenizer, token_ids
 from mlcc_compiler.checkpoint.view import view_tensors
 
+PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20
 _ANYBODYS = re.compile(
@@ -84,6 +85,20 @@ class Checkpoint:
         UnsupportedError."""
         found = open_tensors(self.folder, self.outer_config)
         return view_tensors(found, name_rules(self.config, found.shapes))
+
+    @property
+    def vision_tensors(self) -> Any:
+        """The tensors among which its vision tower's are."""
+        return self.tensors
+
+    @property
+    def preprocessor(self) -> dict[str, Any] | None:
+        """The image processor's settings: a file of their own, or as transformers 5 saves them."""
+        own = read_object(self.folder, PREPROCESSOR)
+        if own is not None:
+            return own
+        joined = (read_object(self.folder, PROCESSOR) or {}).get("image_processor")
+        return joined if isinstance(joined, dict) else None
 
     @property
     def quantized(self) -> bool:

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any
 
 from mlcc.errors import CapacityError, CheckpointError, MlccError
-from mlcc_compiler.checkpoint.gguf.files import quantization_of, select_model
+from mlcc_compiler.checkpoint.gguf.files import MMPROJ, quantization_of, select_model
 
 GRACE_SECONDS = 2.0
 
@@ -113,6 +113,8 @@ WANTED = (
 UNWANTED = ("original/*", "onnx/*", "openvino/*", "coreml/*", "consolidated*.safetensors")
 """Copies of the weights in other layouts, which some repositories contain."""
 _ONNX = ("model.onnx", "onnx/model.onnx")
+_TOWERS = "*mmproj*[-._][fF]16.gguf"
+"""Vision towers of GGUF models, of their several files the one in float16."""
 _LISTED = 30
 _LOGIN = "`hf auth login` or set HF_TOKEN"
 
@@ -136,7 +138,7 @@ class HubSource:
         if self.quantization is None:
             return list(WANTED)
         spelled = (self.quantization, self.quantization.upper(), self.quantization.lower())
-        return [f"*{name}*.gguf" for name in dict.fromkeys(spelled)]
+        return [*(f"*{name}*.gguf" for name in dict.fromkeys(spelled)), _TOWERS]
 
 
 def parse_source(text: str) -> HubSource:
@@ -183,7 +185,7 @@ def _quantized(source: HubSource, folder: Path, quantization: str) -> Path:
 
 def _quantizations(source: HubSource) -> list[str]:
     """Those of a repository's GGUF files; [] if it has none, or the hub cannot be reached."""
-    files = _files(source, ".gguf")
+    files = [name for name in _files(source, ".gguf") if not MMPROJ.search(name)]
     return list(dict.fromkeys(quantization_of(name.rpartition("/")[2]) for name in files))
 
 

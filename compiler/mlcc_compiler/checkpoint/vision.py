@@ -14,8 +14,7 @@ from typing import Any
 
 from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.files import read_object
-from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.folder import PREPROCESSOR, Checkpoint
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
@@ -31,7 +30,6 @@ from mlcc_compiler.models.vision import (
 )
 from mlcc_compiler.models.vision.tower import patches_per_side
 
-PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of its filters."""
 
@@ -74,7 +72,9 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     family = FAMILIES.get(f"{kind}/{vision.get('model_type')}") or FAMILIES.get(kind)
     if family is None:
         return None
-    if not any(name.startswith(tuple(family.prefixes)) for name in checkpoint.tensors.shapes):
+    if not any(
+        name.startswith(tuple(family.prefixes)) for name in checkpoint.vision_tensors.shapes
+    ):
         return None  # a text part that was saved with the whole model's config
     whole = {**family.defaults, **vision}
     config = {
@@ -88,7 +88,7 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     info = _info(checkpoint, family, config)
     side = patches_per_side(config) if config.get("image_size") else 0
     tensors = TowerTensors(
-        checkpoint.tensors,
+        checkpoint.vision_tensors,
         family.prefixes,
         info,
         side,
@@ -101,7 +101,7 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
 
 
 def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> VisionInfo:
-    processor = _preprocessor(checkpoint)
+    processor = checkpoint.preprocessor
     if processor is None:
         raise CheckpointError(
             f"{checkpoint.folder}: has a vision tower and no {PREPROCESSOR}, which says how images "
@@ -122,15 +122,6 @@ def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> Vis
         resample=_RESAMPLING[kind],
         **family.info(processor, config),
     )
-
-
-def _preprocessor(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """The image processor's settings: a file of their own, or as transformers 5 saves them."""
-    own = read_object(checkpoint.folder, PREPROCESSOR)
-    if own is not None:
-        return own
-    joined = (read_object(checkpoint.folder, PROCESSOR) or {}).get("image_processor")
-    return joined if isinstance(joined, dict) else None
 
 
 def _image_token(checkpoint: Checkpoint) -> tuple[str, int]:

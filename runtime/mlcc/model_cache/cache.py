@@ -129,7 +129,8 @@ def is_compiled(model: str) -> bool:
 
 
 def fingerprint(model: str) -> list[tuple[str, int, int]]:
-    """Name, size and mtime of every file of a checkpoint; [] for one on the Hub.
+    """Name, size and mtime of every file of a checkpoint, and of the vision towers beside a GGUF
+    file; [] for one on the Hub.
 
     Raises CheckpointError if `model` is not a checkpoint.
     """
@@ -137,7 +138,9 @@ def fingerprint(model: str) -> list[tuple[str, int, int]]:
     if model.startswith(_HUB):
         return []
     if files := gguf_files(path):
-        return [_stamp(file, file.name) for file in files]
+        beside = path.parent.glob("*.gguf") if path.is_file() else ()
+        towers = sorted(file for file in beside if "mmproj" in file.name.lower())
+        return [_stamp(file, file.name) for file in dict.fromkeys([*files, *towers])]
     if (path / "config.json").is_file():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return [_stamp(file, file.relative_to(path).as_posix()) for file in files]

@@ -232,11 +232,11 @@ def qwen3_vl(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Qwen3VLForConditionalGeneration, config, folder)
 
 
-def qwen3_vl_moe(folder: Path) -> torch.nn.Module:
-    """A Qwen3-VL with experts, but for a layer, in `folder`, and transformers' model of it in
-    float64. Its experts' matrices are [in, out], as in published files."""
+def qwen3_vl_moe(folder: Path, dense: Sequence[int] = (1,)) -> torch.nn.Module:
+    """A Qwen3-VL with experts, but for the layers `dense`, in `folder`, and transformers' model of
+    it in float64. Its experts' matrices are [in, out], as in published files."""
     experts = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-    kind = {"model_type": "qwen3_vl_moe_text", "mlp_only_layers": [1]}
+    kind = {"model_type": "qwen3_vl_moe_text", "mlp_only_layers": [*dense]}
     config = transformers.Qwen3VLMoeConfig(
         text_config={**QWEN3_TEXT, **experts, **kind},
         vision_config={**QWEN3_TOWER, "model_type": "qwen3_vl_moe"},

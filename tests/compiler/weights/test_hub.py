@@ -149,6 +149,7 @@ def test_a_quantization_that_is_not_there(tmp_path: Path, hub: FakeHub) -> None:
         code, line = fetch(tmp_path, "hf://org/tiny:Q5_0", hub.url)
         assert code and "hf://org/tiny:Q5_0: has no Q5_0; it has no GGUF files" in line
     hub.files = {"tiny-Q4_K_M.gguf": b"GGUF", "tiny-Q8_0.gguf": b"GGUF"}
+    hub.files |= {"mmproj-tiny-F16.gguf": b"GGUF", "mmproj-tiny-BF16.gguf": b"GGUF"}
     with serving(hub):
         home = tmp_path / "another"
         fetch(home, "hf://org/tiny:Q8_0", hub.url)  # no valid file, but downloaded
@@ -158,6 +159,8 @@ def test_a_quantization_that_is_not_there(tmp_path: Path, hub: FakeHub) -> None:
             "hf://org/tiny:Q5_0: has no Q5_0; there are Q4_K_M, Q8_0; type hf://org/tiny:Q4_K_M"
         )
         assert "No files matched" not in errors
+    names = {path.name for path in home.rglob("*.gguf")}
+    assert names == {"tiny-Q8_0.gguf", "mmproj-tiny-F16.gguf"}
 
 
 def test_a_broken_download_is_resumed(tmp_path: Path, hub: FakeHub) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from mlcc_compiler.checkpoint.gguf.config import architecture_of, config_of, gen
 from mlcc_compiler.checkpoint.gguf.dequantize import to_float
 from mlcc_compiler.checkpoint.gguf.files import all_parts
 from mlcc_compiler.checkpoint.gguf.header import GgufTensor, Value
+from mlcc_compiler.checkpoint.gguf.mmproj import Mmproj, find_mmproj, try_mmproj
 from mlcc_compiler.checkpoint.gguf.names import locations
 from mlcc_compiler.checkpoint.gguf.tensors import GgufTensors, blocks_of
 from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
@@ -30,10 +32,13 @@ class GgufCheckpoint(Checkpoint):
 
     metadata: Mapping[str, Value] = field(repr=False, default_factory=dict)
     source: GgufTensors = field(repr=False, default_factory=lambda: GgufTensors({}, {}))
+    mmproj: Mmproj | None = None
+    """Its vision tower."""
 
     @classmethod
-    def open(cls, path: str | Path) -> GgufCheckpoint:
-        """Read the headers of a file and of its other parts."""
+    def open(cls, path: str | Path, mmproj: str | Path | None = None) -> GgufCheckpoint:
+        """Read the headers of a file and of its other parts. mmproj: the file of its vision tower;
+        None = the one beside it, if it has one that is built."""
         metadata, found = all_parts(Path(path))
         architecture = architecture_of(metadata, path)
         table = found.get("token_embd.weight")
@@ -44,16 +49,18 @@ class GgufCheckpoint(Checkpoint):
             metadata, architecture, shapes, lambda name: _frequencies(found, name)
         )
         where = locations(architecture, shapes, config)
+        tower, seen = _tower(Path(path), mmproj, architecture, config, metadata)
         return cls(
             folder=Path(path),
             config=config,
-            outer_config=config,
+            outer_config=config | (tower.outer_config if tower else {}),
             generation_config=generation_config_of(metadata),
             tokenizer_config={},
             chat_templates=_templates(metadata),
-            notes=tuple(f"the file's key '{key}' is not used" for key in notes),
+            notes=(*(f"the file's key '{key}' is not used" for key in notes), *seen),
             metadata=metadata,
             source=GgufTensors(found, where),
+            mmproj=tower,
         )
 
     @property
@@ -67,6 +74,16 @@ class GgufCheckpoint(Checkpoint):
     @cached_property
     def tensors(self) -> GgufTensors:
         return self.source
+
+    @property
+    def vision_tensors(self) -> Any:
+        """The tensors of its vision tower's file."""
+        return self.mmproj.tensors if self.mmproj else self.tensors
+
+    @property
+    def preprocessor(self) -> dict[str, Any] | None:
+        """The image processor's settings, as far as the tower's file has them."""
+        return self.mmproj.preprocessor if self.mmproj else None
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -100,6 +117,24 @@ class GgufCheckpoint(Checkpoint):
     def licence(self) -> tuple[str, bytes] | None:
         """A GGUF file has the name of its licence, not the text."""
         return None
+
+
+def _tower(
+    path: Path,
+    given: str | Path | None,
+    architecture: str,
+    config: Mapping[str, Any],
+    metadata: Mapping[str, Value],
+) -> tuple[Mmproj | None, tuple[str, ...]]:
+    """The vision tower in the file that is given, or beside the model; and notes."""
+    beside = find_mmproj(path) if given is None else None
+    if given is None and beside is None:
+        return None, ()
+    tokens = Vocabulary.of(metadata).tokens
+    if given is not None:
+        return Mmproj.open(Path(given), architecture, config, tokens), ()
+    assert beside is not None
+    return try_mmproj(beside, architecture, config, tokens)
 
 
 def _frequencies(found: Mapping[str, GgufTensor], name: str) -> list[float] | None:

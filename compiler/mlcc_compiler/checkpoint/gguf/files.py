@@ -20,6 +20,9 @@ _QUANTIZATION = re.compile(
     r"(?i)[-._](?P<name>(?:UD-)?(?:I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|F16|F32|MXFP4(?:_MOE)?))(?=[-._]|$)"
 )
 
+MMPROJ = re.compile(r"(?i)(^|[-._/])mmproj([-._]|$)")
+"""A vision tower by its name."""
+
 
 def all_parts(path: Path) -> tuple[Mapping[str, Value], dict[str, GgufTensor]]:
     """Metadata and tensors of a model whose first file is `path`. Raises CheckpointError."""
@@ -70,7 +73,7 @@ def models_in(folder: Path, below: bool = False) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted((folder.rglob if below else folder.glob)("*" + SUFFIX)):
         part = _PART.fullmatch(path.name)
-        if path.name.lower().startswith("mmproj") or (part and int(part["number"]) != 1):
+        if MMPROJ.search(path.name) or (part and int(part["number"]) != 1):
             continue
         name = quantization_of(path.name)
         found[name if name not in found else path.stem] = path
@@ -83,6 +86,13 @@ def quantization_of(name: str) -> str:
     stem = part["stem"] if part else name.removesuffix(SUFFIX)
     last = [found["name"] for found in _QUANTIZATION.finditer(stem)]
     return last[-1].upper() if last else stem
+
+
+def stem_of(name: str) -> str:
+    """The model's name in that of a file: without its quantization, "mmproj" and parts."""
+    part = _PART.fullmatch(name)
+    stem = part["stem"] if part else name.removesuffix(SUFFIX)
+    return MMPROJ.sub("-", _QUANTIZATION.sub("", stem)).strip("-._").lower()
 
 
 def select_model(path: Path, quantization: str | None = None) -> Path:

@@ -62,6 +62,8 @@ def _rope(config: Config) -> Keys:
     if rope["rope_type"] in ("linear", "yarn"):
         found["rope.scaling.type"] = rope["rope_type"]
         found["rope.scaling.factor"] = float(rope["factor"])
+    if sections := rope.get("mrope_section"):
+        found["rope.dimension_sections"] = [*sections, 0]
     original = rope.get("original_max_position_embeddings")
     if rope["rope_type"] == "yarn":
         found["rope.scaling.original_context_length"] = original
@@ -342,8 +344,6 @@ def _delta(config: Config) -> Keys:
         config["linear_conv_kernel_dim"],
     )
     found |= _partial(config)
-    if config["model_type"].startswith("qwen3_5"):  # of images' positions; a text's are all one
-        found["rope.dimension_sections"] = [11, 11, 10, 0]
     found["full_attention_interval"] = config["layer_types"].index("full_attention") + 1
     return found | (_experts(config) if config.get("num_experts") else {})
 
@@ -354,7 +354,7 @@ MORE: Mapping[str, Callable[[Config], Keys]] = {
     "mixtral": _mistral,
     "ministral3": _ministral3,
     **dict.fromkeys(("gemma2", "gemma3_text", "phi3"), _gemma2),
-    **dict.fromkeys(("qwen2_moe", "qwen3_moe"), _experts),
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _experts),
     **dict.fromkeys(("granite", "granitemoe", "granitemoeshared"), _granite),
     **dict.fromkeys(("olmo3", "exaone4"), _sliding),
     "cohere2": _cohere2,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mlcc_compiler.checkpoint.gguf.families.llamas import image_rope
 from mlcc_compiler.checkpoint.gguf.family import (
     LAYER,
     Config,
@@ -49,6 +50,8 @@ def _qwen3next(keys: Keys, config: Config) -> None:
 
 def _qwen35(keys: Keys, config: Config) -> None:
     _delta(keys, config)
+    if keys.has("rope.dimension_sections"):
+        image_rope(keys, config, interleaved=True)
     config["model_type"] = "qwen3_5_moe_text" if config.get("num_experts") else "qwen3_5_text"
 
 

@@ -88,6 +88,32 @@ def _qwen(keys: Keys, config: Config) -> None:
     config |= {"model_type": keys.architecture, "use_sliding_window": False}
 
 
+def image_rope(keys: Keys, config: Config, interleaved: bool = False) -> None:
+    """M-RoPE's sections: how many frequencies turn by time, row and column of an image."""
+    sections = keys.each("rope.dimension_sections", 3)
+    rope = config["rope_scaling"] or {"rope_type": "default"}
+    config["rope_scaling"] = {**rope, "mrope_section": sections, "mrope_interleaved": interleaved}
+
+
+def _qwen2vl(keys: Keys, config: Config) -> None:
+    """Qwen2-VL and Qwen2.5-VL, whose text is the same."""
+    biases(keys, config)
+    config |= {"model_type": "qwen2_vl_text", "use_sliding_window": False}
+    image_rope(keys, config)
+
+
+def _qwen3vl(keys: Keys, config: Config) -> None:
+    """The layers that read further features of an image are as many as the tower's."""
+    _ = keys.get("n_deepstack_layers")
+    if config.get("num_experts"):
+        _qwen3moe(keys, config)
+        config["model_type"] = "qwen3_vl_moe_text"
+    else:
+        biases(keys, config)
+        config |= {"model_type": "qwen3_vl_text", "use_sliding_window": False}
+    image_rope(keys, config, interleaved=True)
+
+
 def _qwen2moe(keys: Keys, config: Config) -> None:
     """Old files omit the experts' widths, which then follow from the MLP's."""
     whole = config["intermediate_size"]
@@ -186,6 +212,9 @@ FAMILIES = {
         _qwen2moe,
     ),
     "qwen3moe": Family(_ROUTED, _qwen3moe),
+    "qwen2vl": Family(LAYER, _qwen2vl),
+    "qwen3vl": Family(LAYER, _qwen3vl),
+    "qwen3vlmoe": Family(_ROUTED, _qwen3vl),
     "olmoe": Family(_ROUTED, _olmoe),
     "minimax-m2": Family({**_ROUTED, **_BIAS_OF_CHOICE}, _minimax_m2),
     "ernie4_5": Family(LAYER, _ernie),

@@ -1,0 +1,282 @@
+"""The vision tower of a GGUF model: a file of its own, which llama.cpp calls mmproj.
+
+It is read as the tower of a Hugging Face checkpoint (`projectors.py`), and `checkpoint/vision.py`
+does the rest. Streaming, as `tensors.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.errors import CheckpointError, MlccError, UnsupportedError
+from mlcc_compiler.checkpoint.gguf.dequantize import check_readable, to_float
+from mlcc_compiler.checkpoint.gguf.files import MMPROJ, SUFFIX, all_parts, stem_of
+from mlcc_compiler.checkpoint.gguf.header import GgufTensor, Value
+from mlcc_compiler.checkpoint.gguf.keys import Keys
+from mlcc_compiler.checkpoint.gguf.orders import rotary
+from mlcc_compiler.checkpoint.gguf.projectors import DEEPSTACK, PROJECTORS, Projector
+from mlcc_compiler.checkpoint.gguf.tensors import blocks_of
+
+Floats = npt.NDArray[np.float32]
+Config = dict[str, Any]
+
+_SIZES = {
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "patch_size": "patch_size",
+}
+_BLOCK = re.compile(r"v\.blk\.(\d+)\.(\w+)\.(weight|bias)")
+_DEEPSTACK = re.compile(r"v\.deepstack\.(\d+)\.(norm|fc1|fc2)\.(weight|bias)")
+_LAYER_SCALES = {"ls1": "lambda_1", "ls2": "lambda_2"}
+_SECOND_FRAME = "v.patch_embd.weight.1"
+_MADE_FOR_LLAMA_CPP = ("v.token_embd.img_break",)
+"""Rows of the language model's own embedding."""
+_PREFERRED = ("F16", "BF16", "F32")
+"""Of several files of one tower, the smallest that lost nothing."""
+_ANY_SIZE = 560
+"""Side in pixels of images of any size, as llama.cpp's converter writes it; not used."""
+_GENERIC = ("", "model")
+
+
+@dataclass(frozen=True)
+class MmprojTensor:
+    """One tensor of the tower: where it is in the file, and the converter's changes to undo."""
+
+    sources: tuple[str, ...]
+    shape: tuple[int, ...]
+    frames: bool = False
+    """Whether the sources are the filters of one frame each; else they follow by rows."""
+    added: float = 0.0
+    heads: int = 0
+    """Heads whose rows are in rotary pairs; 0 = rows are in order."""
+
+
+@dataclass(frozen=True)
+class MmprojTensors:
+    """Tensors under Hugging Face's names."""
+
+    found: Mapping[str, GgufTensor]
+    places: Mapping[str, MmprojTensor]
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: place.shape for name, place in self.places.items()}
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises UnsupportedError if one of the tensors is in a format that `read` refuses."""
+        for name in names:
+            for source in self.places[name].sources:
+                check_readable(self.found[source])
+
+    def read(self, name: str) -> Floats:
+        """A fresh float32 copy of one tensor. Raises CheckpointError."""
+        place = self.places[name]
+        parts = [
+            to_float(blocks_of(self.found[source]), self.found[source]).reshape(
+                self.found[source].shape
+            )
+            for source in place.sources
+        ]
+        if place.frames:
+            return np.stack(parts, axis=2).astype(np.float32)
+        whole = np.concatenate(parts).astype(np.float32).reshape(place.shape)
+        if place.heads:
+            whole = whole[rotary(place.heads)(len(whole))]
+        return whole - np.float32(place.added) if place.added else whole
+
+
+@dataclass(frozen=True)
+class Mmproj:
+    """A tower's file, read as a part of a Hugging Face checkpoint."""
+
+    path: Path
+    outer_config: Config
+    preprocessor: Config
+    tensors: MmprojTensors = field(repr=False)
+
+    @classmethod
+    def open(
+        cls, path: Path, architecture: str, text: Mapping[str, Any], tokens: Sequence[str]
+    ) -> Mmproj:
+        """architecture, text, tokens: the language model's, GGUF's name, config.json and
+        vocabulary. Raises CheckpointError, and UnsupportedError for a tower that is not built or
+        of another model."""
+        metadata, found = all_parts(path)
+        keys = Keys(metadata, "clip", {name: tensor.shape for name, tensor in found.items()})
+        kind, projector = _projector(path, keys)
+        if architecture not in projector.texts:
+            raise UnsupportedError(
+                f"{path}: is a tower of the kind {kind!r}, and the model is a {architecture}; give "
+                "the mmproj file that was published with the model"
+            )
+        width = keys.whole("vision.projection_dim", text["hidden_size"])
+        if width != text["hidden_size"]:
+            raise CheckpointError(
+                f"{path}: makes rows of {width} numbers, and the model reads rows of "
+                f"{text['hidden_size']}; give the mmproj file that was published with the model"
+            )
+        if projector.image_token not in tokens:
+            raise UnsupportedError(
+                f"{path}: the model's vocabulary has no {projector.image_token!r}, which stands "
+                "for an image; compile the checkpoint of Hugging Face, or add --no-vision"
+            )
+        vision = {own: keys.whole(f"vision.{key}") for key, own in _SIZES.items()}
+        vision["image_size"] = keys.whole("vision.image_size", _ANY_SIZE)
+        swapped = _swapped(keys, projector, vision["hidden_size"])
+        vision["intermediate_size"] = _inner(path, keys, swapped)
+        _rename_sizes(vision, projector)
+        outer = projector.config(keys, vision, dict(text))
+        places = _Map(projector, keys, vision, swapped).read()
+        token = tokens.index(projector.image_token)
+        channels = {f"image_{name}": _channels(keys, f"vision.image_{name}")
+                    for name in ("mean", "std")}  # fmt: skip
+        return cls(
+            path,
+            {**outer, "vision_config": vision, "image_token_id": token},
+            {**channels, **projector.processor(keys, vision)},
+            MmprojTensors(found, places),
+        )
+
+
+def find_mmproj(model: Path) -> Path | None:
+    """The tower's file beside a model's, by their names: "mmproj" and the model's name, or
+    "mmproj" alone, both without the quantization; of several the one in the smallest floats."""
+    wanted = {stem_of(model.name), *_GENERIC}
+    try:
+        files = sorted(model.parent.glob("*" + SUFFIX))
+    except OSError:
+        return None
+    near = [path for path in files if MMPROJ.search(path.name) and stem_of(path.name) in wanted]
+    upper = {path: path.stem.upper() for path in near}
+    ends = [[path for path in near if re.search(rf"[-._]{kind}$", upper[path])]
+            for kind in _PREFERRED]  # fmt: skip
+    return next((path for paths in [*ends, near] for path in paths), None)
+
+
+def try_mmproj(
+    path: Path, architecture: str, text: Mapping[str, Any], tokens: Sequence[str]
+) -> tuple[Mmproj | None, tuple[str, ...]]:
+    """The tower of a file that was found and not asked for, and notes about it."""
+    try:
+        found = Mmproj.open(path, architecture, text, tokens)
+    except MlccError as error:
+        return None, (f"the model reads text only: {error.message}",)
+    return found, (f"{path.name} has its vision tower; --no-vision leaves it out",)
+
+
+def _projector(path: Path, keys: Keys) -> tuple[str, Projector]:
+    kind = keys.get("vision.projector_type") or keys.get("projector_type")
+    if not isinstance(kind, str):
+        raise CheckpointError(
+            f"{path}: has no clip.projector_type, so it is no vision tower; give the mmproj file "
+            "that was published with the model"
+        )
+    if kind not in PROJECTORS:
+        raise UnsupportedError(
+            f"{path}: a tower of the kind {kind[:40]!r} is not built; these are: "
+            f"{', '.join(PROJECTORS)}; compile the checkpoint of Hugging Face, or add --no-vision"
+        )
+    return kind, PROJECTORS[kind]
+
+
+def _rename_sizes(vision: Config, projector: Projector) -> None:
+    for common, own in projector.sizes.items():
+        vision[own] = vision.pop(common)
+
+
+def _swapped(keys: Keys, projector: Projector, hidden: int) -> bool:
+    """Whether an MLP's first matrix is called ffn_down, as in files of 2024 and early 2025."""
+    down = keys.shapes.get("v.blk.0.ffn_down.weight", (hidden,))
+    return "ffn_gate" not in projector.layer and down[0] != hidden
+
+
+def _inner(path: Path, keys: Keys, swapped: bool) -> int:
+    """The width of the MLPs, by their tensors: the key is wrong in files of Qwen2-VL."""
+    name = f"v.blk.0.ffn_{'down' if swapped else 'up'}.weight"
+    if name not in keys.shapes:
+        raise CheckpointError(f"{path}: has no tensor {name!r}; fetch it again")
+    return keys.shapes[name][0]
+
+
+def _channels(keys: Keys, key: str) -> list[float]:
+    found: Value | None = keys.get(key)
+    values = found.tolist() if isinstance(found, np.ndarray) else found
+    if not isinstance(values, list) or len(values) != 3:
+        raise keys.refuse(key, "three numbers")
+    if not all(isinstance(value, float | int) and not isinstance(value, bool) for value in values):
+        raise keys.refuse(key, "three numbers")
+    return [round(float(value), 7) for value in values]  # of a float32, as it was written
+
+
+class _Map:
+    """The places of a file's tensors, by Hugging Face's names."""
+
+    def __init__(self, projector: Projector, keys: Keys, vision: Config, swapped: bool) -> None:
+        self.projector, self.shapes, self.swapped = projector, keys.shapes, swapped
+        self.heads = vision.get("num_attention_heads") or vision["num_heads"]
+        self.deepstack = vision.get("deepstack_visual_indexes", [])
+        self.found: dict[str, MmprojTensor] = {}
+
+    def read(self) -> dict[str, MmprojTensor]:
+        for name in self.shapes:
+            if name in _MADE_FOR_LLAMA_CPP or name == _SECOND_FRAME:
+                continue
+            self._place(name)
+        return self.found
+
+    def _place(self, name: str) -> None:
+        if match := _BLOCK.fullmatch(name):
+            return self._of_layer(name, match[1], match[2], match[3])
+        if (match := _DEEPSTACK.fullmatch(name)) and int(match[1]) in self.deepstack:
+            merger = f"visual.deepstack_merger_list.{self.deepstack.index(int(match[1]))}"
+            return self._put(f"{merger}.{DEEPSTACK[match[2]]}.{match[3]}", name)
+        if name in self.projector.exact:
+            return self._put(self.projector.exact[name], name)
+        stem, _, kind = name.rpartition(".")
+        known = self.projector.outer.get(stem)
+        return self._put(f"{known}.{kind}" if known else self.projector.root + name, name)
+
+    def _of_layer(self, name: str, number: str, part: str, kind: str) -> None:
+        layer, parts = self.projector.layer, ("attn_q", "attn_k", "attn_v")
+        begin = f"{self.projector.layers}.{number}."
+        if part in _LAYER_SCALES:
+            return self._put(begin + _LAYER_SCALES[part], name)
+        if part in parts and part not in layer and "attn_qkv" in layer:
+            if part == "attn_q":
+                sources = [f"v.blk.{number}.{each}.{kind}" for each in parts]
+                self._put(begin + f"{layer['attn_qkv']}.{kind}", *sources)
+            return None
+        if self.swapped and part in ("ffn_up", "ffn_down"):
+            part = "ffn_down" if part == "ffn_up" else "ffn_up"
+        heads = self.heads if part in self.projector.pairs else 0
+        return self._put(begin + f"{layer.get(part, part)}.{kind}", name, heads=heads)
+
+    def _put(self, target: str, *sources: str, heads: int = 0) -> None:
+        shapes = [self.shapes.get(source) for source in sources]
+        if None in shapes:
+            raise CheckpointError(
+                f"the mmproj file has {sources[0]!r} and lacks one of {', '.join(sources[1:])}; "
+                "fetch it again"
+            )
+        first, *others = [shape for shape in shapes if shape is not None]
+        if any(shape[1:] != first[1:] for shape in others):
+            raise CheckpointError(
+                f"the mmproj file's {', '.join(sources)} are of different widths; fetch it again"
+            )
+        shape, frames = (sum(s[0] for s in (first, *others)), *first[1:]), False
+        if sources == ("v.patch_embd.weight",) and _SECOND_FRAME in self.shapes:
+            if self.shapes[_SECOND_FRAME] != first or len(first) != 4:
+                raise CheckpointError(f"the mmproj file's {_SECOND_FRAME!r} is of another shape")
+            sources, frames = (*sources, _SECOND_FRAME), True
+            shape = (*first[:2], 2, *first[2:])
+        added = self.projector.added.get(target, 0.0)
+        self.found[target] = MmprojTensor(sources, shape, frames, added, heads)

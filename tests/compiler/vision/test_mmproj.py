@@ -1,0 +1,179 @@
+"""Towers in GGUF files of their own (mmproj) against the checkpoints they were made of."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.loader import open_model
+from mlcc.model_cache.cache import fingerprint
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.gguf.files import models_in, stem_of
+from mlcc_compiler.checkpoint.gguf.mmproj import find_mmproj
+from mlcc_compiler.checkpoint.open import open_checkpoint
+from mlcc_compiler.checkpoint.vision import tower_of
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
+from mlcc_targets import Choices, get_target
+from tests.compiler.checkpoint.test_gguf_architectures import check_equal
+from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, pictures, qwen3_vl_moe
+from tests.compiler.vision.mmproj_of import TOKENS, write_mmproj, write_pair
+from tests.compiler.vision.test_families import PROMPTS, answers, request_of
+
+NOT_IN_FILES = ("image_token", "resample")
+"""What the converter does not write: that of the published checkpoints is taken."""
+
+
+def save(family: str, folder: Path) -> None:
+    """llama.cpp's files have experts in every layer or in none, and the output of a tower's last
+    layer is taken."""
+    qwen3_vl_moe(folder, dense=()) if family == "qwen3_vl_moe" else FAMILIES[family](folder)
+    config = json.loads((folder / "config.json").read_text())
+    if "vision_feature_layer" in config:
+        (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": -1}))
+
+
+@pytest.mark.parametrize("family", TOKENS)
+def test_the_tower_is_the_same(family: str, tmp_path: Path) -> None:
+    save(family, tmp_path)
+    model, _ = write_pair(tmp_path, family)
+    wanted, found = tower_of(Checkpoint.open(tmp_path)), tower_of(open_checkpoint(model))
+    assert wanted is not None and found is not None
+    for name, value in vars(wanted.info).items():
+        if name not in NOT_IN_FILES:
+            assert getattr(found.info, name) == pytest.approx(value), name
+    assert (found.info.image_token, found.info.image_token_id) == (TOKENS[family], IMAGE)
+    plans = [
+        make_plan(tower, get_target("reference"), Options(quant="f32", vision=False, max_batch=1))
+        for tower in (wanted, found)
+    ]
+    check_equal(*(plan.config for plan in plans), "config")
+    for name in plans[0].sources.values():
+        one, other = (tower.tensors.read(name) for tower in (wanted, found))
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-7, err_msg=name)
+    text, same = Checkpoint.open(tmp_path), open_checkpoint(model)
+    configs = [build_model(each.config, 128).config for each in (text, same)]
+    check_equal(*configs, "text")
+    (note,) = same.notes
+    assert note == f"mmproj-{model.stem}-f16.gguf has its vision tower; --no-vision leaves it out"
+
+
+@pytest.mark.feature("gguf", "reference", "runs")
+@pytest.mark.parametrize("family", TOKENS)
+def test_answers_are_those_of_the_checkpoint(family: str, tmp_path: Path) -> None:
+    save(family, tmp_path)
+    model, _ = write_pair(tmp_path, family)
+    options = Options(quant="f32", max_batch=4, max_step_tokens=24)
+    found = []
+    for number, each in enumerate((Checkpoint.open(tmp_path), open_checkpoint(model))):
+        target = get_target("reference", Choices())
+        out = compile_model(each, target, tmp_path / f"out{number}", options, Progress())
+        opened = open_model(out)
+        requests = [
+            request_of(str(i), words, pictures(family), family) for i, words in enumerate(PROMPTS)
+        ]
+        found.append(answers(opened, requests))
+        opened.close()
+    for name, wanted in found[0].items():
+        assert [token for token, _ in wanted] == [token for token, _ in found[1][name]]
+        assert [p for _, p in wanted] == pytest.approx([p for _, p in found[1][name]], abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a checkpoint of Qwen2.5-VL and its two files."""
+    folder = tmp_path_factory.mktemp("pair")
+    FAMILIES["qwen2_5_vl"](folder)
+    write_pair(folder, "qwen2_5_vl", "Some-VL-Q4_K_M")
+    return folder
+
+
+def test_a_tower_is_found_by_its_name(pair: Path, tmp_path: Path) -> None:
+    for name in ("Some-VL-Q4_K_M", "Some-VL-00001-of-00001", "other-VL-Q4_K_M"):
+        (tmp_path / f"{name}.gguf").write_bytes(b"GGUF")
+    model = tmp_path / "Some-VL-Q4_K_M.gguf"
+    assert find_mmproj(model) is None
+    names = ["mmproj-Some-VL-Q8_0", "some-vl-mmproj-F32", "mmproj-F16"]
+    for name in names:
+        (tmp_path / f"{name}.gguf").write_bytes(b"GGUF")
+        found = find_mmproj(model)
+        assert found is not None and found.stem == name
+    assert find_mmproj(tmp_path / "other-VL-Q4_K_M.gguf") == tmp_path / "mmproj-F16.gguf"
+    assert {path.stem for path in models_in(tmp_path).values()}.isdisjoint(names)
+    assert stem_of("mmproj-google_gemma-3-4b-it-bf16.gguf") == "google_gemma-3-4b-it"
+
+
+def test_a_tower_that_appears_is_compiled(pair: Path, tmp_path: Path) -> None:
+    """The cache of compiled models knows the files beside a model."""
+    model = tmp_path / "one.gguf"
+    model.write_bytes(b"GGUF")
+    before = fingerprint(str(model))
+    (tmp_path / "MMPROJ-F16.gguf").write_bytes(b"GGUF")
+    (tmp_path / "two.gguf").write_bytes(b"GGUF")
+    names = [name for name, *_ in fingerprint(str(model))]
+    assert (len(before), names) == (1, ["one.gguf", "MMPROJ-F16.gguf"])
+
+
+def test_a_file_that_is_given_is_used(pair: Path, tmp_path: Path) -> None:
+    model = shutil.copy(pair / "gguf" / "Some-VL-Q4_K_M.gguf", tmp_path / "any.gguf")
+    tower = shutil.copy(pair / "gguf" / "mmproj-Some-VL-Q4_K_M-f16.gguf", tmp_path / "eyes.gguf")
+    assert tower_of(open_checkpoint(model)) is None
+    found = open_checkpoint(model, tower)
+    assert tower_of(found) is not None and not found.notes
+    with pytest.raises(UnsupportedError, match="has its own vision tower"):
+        open_checkpoint(pair, tower)
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "message"),
+    [
+        ({"clip.projector_type": "gemma4v"}, UnsupportedError, "kind 'gemma4v' is not built"),
+        ({"clip.projector_type": "mlp"}, UnsupportedError, "kind 'mlp' is not built"),
+        ({"clip.projector_type": "gemma3"}, UnsupportedError, "and the model is a qwen2vl"),
+        ({"clip.vision.projection_dim": 99}, CheckpointError, "makes rows of 99 numbers"),
+        ({"clip.vision.patch_size": 0}, CheckpointError, "clip.vision.patch_size' must be"),
+        ({"clip.vision.image_mean": [0.5]}, CheckpointError, "image_mean' must be three numbers"),
+    ],
+)
+def test_a_tower_that_is_not_built_or_of_another_model(
+    pair: Path, tmp_path: Path, more: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    """Is refused if it was asked for; beside the model it is left out with a note."""
+    model = shutil.copy(pair / "gguf" / "Some-VL-Q4_K_M.gguf", tmp_path / "model.gguf")
+    tower = write_mmproj(pair, tmp_path / "mmproj-f16.gguf", "qwen2_5_vl", **more)
+    with pytest.raises(kind, match=message):
+        open_checkpoint(model, tower)
+    found = open_checkpoint(model)
+    assert tower_of(found) is None
+    (note,) = found.notes
+    assert note.startswith("the model reads text only: ") and message in note
+
+
+def test_a_vocabulary_without_the_images_token_is_refused(pair: Path, tmp_path: Path) -> None:
+    """As LLaVA's are, whose images llama.cpp places without a token."""
+    data = (pair / "gguf" / "Some-VL-Q4_K_M.gguf").read_bytes()
+    model = tmp_path / "model.gguf"
+    model.write_bytes(data.replace(b"<|image_pad|>", b"<|imagE_pad|>"))
+    with pytest.raises(UnsupportedError, match="has no '<|image_pad|>'".replace("|", r"\|")):
+        open_checkpoint(model, pair / "gguf" / "mmproj-Some-VL-Q4_K_M-f16.gguf")
+
+
+def test_files_with_the_older_names_of_matrices(tmp_path: Path) -> None:
+    """In files of early 2025 ffn_down is an MLP's first matrix."""
+    FAMILIES["gemma3"](tmp_path)
+    model, tower = write_pair(tmp_path, "gemma3")
+    wanted = tower_of(open_checkpoint(model))
+    write_mmproj(tmp_path, tower, "gemma3", older_names=True)
+    found = tower_of(open_checkpoint(model))
+    assert wanted is not None and found is not None
+    name = "vision_model.encoder.layers.1.mlp.fc1.weight"
+    np.testing.assert_array_equal(wanted.tensors.read(name), found.tensors.read(name))
+    assert wanted.config == found.config
