@@ -955,6 +955,8 @@ class TranscriptionSegment(View):
     avg_logprob: float
     """The mean of its window's tokens."""
     compression_ratio: float
+    temperature: float
+    """At which its window was transcribed."""
 
 
 class Transcription(View):

@@ -1038,6 +1038,8 @@ export interface TranscriptionSegment {
   /** The mean of its window's tokens. */
   avg_logprob: number;
   compression_ratio: number;
+  /** At which its window was transcribed. */
+  temperature: number;
 }
 
 interface Verbose {

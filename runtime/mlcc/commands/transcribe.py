@@ -25,6 +25,11 @@ FORMATS = ("text", "srt", "vtt", "json", "verbose_json")
               "default.")  # fmt: skip
 @click.option("--translate", is_flag=True, help="Translate into English.")
 @click.option("--prompt", metavar="TEXT", help="Text that came before: spellings of names, style.")
+@click.option("--temperature", metavar="LIST", default="0", show_default=True,
+              help="Temperatures, such as 0,0.2,0.4: the next is tried where a window's text "
+              "repeats itself or is unlikely.")  # fmt: skip
+@click.option("--condition-on-previous-text", "carries", is_flag=True,
+              help="Give each window the text before it as its prompt.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
               help="Text, subtitles with times, or JSON.")  # fmt: skip
 def transcribe_command(
@@ -33,16 +38,20 @@ def transcribe_command(
     language: str | None,
     translate: bool,
     prompt: str | None,
+    temperature: str,
+    carries: bool,
     form: str,
 ) -> None:
     """Transcribe each FILE (WAV; with the extra 'audio' also FLAC, Ogg and MP3).
 
     MODEL is a Whisper.
     """
+    from mlcc.api.openai.audio import fields_of
     from mlcc.loader import opener
     from mlcc.local.engine import Engine
     from mlcc.model_cache.resolve import check_model, resolve
 
+    temperatures = fields_of({"temperature": [temperature]}).temperatures
     check_model(args)
     path = resolve(args)
     with loading(args.model):
@@ -51,7 +60,12 @@ def transcribe_command(
         task = engine.audio.translations if translate else engine.audio.transcriptions
         for file in files:
             made: Any = task.create(
-                file=file, language=language, prompt=prompt, response_format=form
+                file=file,
+                language=language,
+                prompt=prompt,
+                response_format=form,
+                temperature=[*temperatures],
+                condition_on_previous_text=carries,
             )
             text = made if isinstance(made, str) else json.dumps(made.to_dict(), ensure_ascii=False)
             click.echo(text.rstrip("\n"))

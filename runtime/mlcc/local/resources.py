@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
@@ -180,15 +180,23 @@ class Transcriptions:
         language: str | None = None,
         prompt: str | None = None,
         response_format: str = "json",
-        temperature: float = 0.0,
+        temperature: float | Sequence[float] = 0.0,
+        condition_on_previous_text: bool = False,
+        compression_ratio_threshold: float = 2.4,
+        logprob_threshold: float = -1.0,
     ) -> Any:
-        """The transcript of a recording; in the formats text, srt and vtt it is a text. Raises
+        """The transcript of a recording; in the formats text, srt and vtt it is a text. Of several
+        temperatures the next is tried where a window is no good by the thresholds. Raises
         MlccError."""
+        temperatures = [temperature] if isinstance(temperature, int | float) else temperature
         fields = {
             "language": language or "",
             "prompt": prompt or "",
             "response_format": response_format,
-            "temperature": str(temperature),
+            "temperature": ",".join(map(str, temperatures)),
+            "condition_on_previous_text": str(condition_on_previous_text).lower(),
+            "compression_ratio_threshold": str(compression_ratio_threshold),
+            "logprob_threshold": str(logprob_threshold),
         }
         return wait(self._caller, self._caller.send(self._path, fields, read_file(file)))
 

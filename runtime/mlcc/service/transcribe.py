@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from mlcc.api.openai.audio import Segment, Transcript, TranscriptionFields
+from mlcc.api.openai.audio import Segment, Transcript, TranscriptionFields, compression_ratio
 from mlcc.artifact.schema import AudioInfo
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import AudioWindow, Request, SamplingParams
@@ -28,6 +28,8 @@ from mlcc.service.served_model import ServedModel
 
 FRAMES = 100
 """Frames a second; a row of the tower, and so a timestamp, is two."""
+LOW_TEMPERATURE = 0.5
+"""Below it, text is carried over to the next window."""
 LANGUAGE_BIAS = 100.0
 """Added to the logits of languages, so that one of them is taken."""
 
@@ -95,34 +97,45 @@ class Transcriber:
         whole = 2 * self.info.rows
         is_short = recording.frames <= whole
         timed, seek = self._fields.timed or not is_short, 0
+        before, carries = self._prompt(), bool(self._fields.prompt)
         while seek < recording.frames:
             window = self._window(await asyncio.to_thread(recording.window, seek))
             if not self.language:
                 self.language = await self._detected(window)
-            tokens, logprob = await self._tokens(window, self._start(timed, seek == 0), timed)
+            beginning = self._start(timed, before if carries else [])
+            tokens, logprob, temperature = await self._heard(window, beginning, timed)
             count = min(whole, recording.frames - seek)
-            found, step = _split(tokens, self.info, count) if timed else ([], count)
+            found, step, kept = _split(tokens, self.info, count) if timed else ([], count, tokens)
+            before += kept
+            carries = self._fields.carries_text and temperature < LOW_TEMPERATURE
             if not timed:
                 text_only = [t for t in tokens if t < self.info.first_timestamp]
                 found = [(0.0, recording.seconds, text_only)]
             for start, end, ids in found:
                 at, text = seek / FRAMES, self._served.text.tokenizer.decode(ids)
-                yield Segment(at + start, at + end, text, ids, logprob, seek)
+                yield Segment(at + start, at + end, text, ids, logprob, seek, temperature)
             seek += step
 
     def _window(self, features: bytes) -> AudioWindow:
         return AudioWindow(self.info.rows, sha256(features).digest(), features)
 
-    def _start(self, timed: bool, first: bool) -> list[int]:
-        """The tokens before the transcript."""
+    def _prompt(self) -> list[int]:
+        """The tokens of the request's prompt. Raises UnsupportedError if the model takes none."""
+        name = "condition_on_previous_text" if self._fields.carries_text else "prompt"
+        if self.info.previous_id < 0 and (self._fields.prompt or self._fields.carries_text):
+            raise UnsupportedError(f"the model takes no prompt; leave '{name}' out", param=name)
+        if not self._fields.prompt:
+            return []
+        text = " " + self._fields.prompt.strip()
+        return [*self._served.text.tokenizer.encode(text, add_special_tokens=False)]
+
+    def _start(self, timed: bool, before: Sequence[int]) -> list[int]:
+        """The tokens before the transcript. before: those of the text before the window, of which
+        the last ones are taken."""
         info, ids = self.info, list[int]()
-        if first and self._fields.prompt:
-            if info.previous_id < 0:
-                raise UnsupportedError("the model takes no prompt; leave it out", param="prompt")
-            text = " " + self._fields.prompt.strip()
-            given = self._served.text.tokenizer.encode(text, add_special_tokens=False)
+        if before:
             most = self._served.engine.capacity.context // 2 - 1
-            ids = [info.previous_id, *given[-most:]]
+            ids = [info.previous_id, *before[-most:]]
         ids.append(info.start_id)
         if info.languages:
             task = info.transcribe_id if self.task == "transcribe" else info.translate_id
@@ -136,12 +149,26 @@ class Transcriber:
         (token,), _ = await self._answer([self.info.start_id], sampling, window, None)
         return next((code for code, each in self.info.languages.items() if each == token), "en")
 
-    async def _tokens(
+    async def _heard(
         self, window: AudioWindow, start: Sequence[int], timed: bool
+    ) -> tuple[list[int], float, float]:
+        """The tokens of a window without its end, the mean of their log-probabilities, and the
+        temperature: the first whose text is good by the thresholds, or the last."""
+        fields = self._fields
+        for temperature in fields.temperatures:
+            tokens, logprob = await self._tokens(window, start, timed, temperature)
+            text = [token for token in tokens if token < self.info.first_timestamp]
+            ratio = compression_ratio(self._served.text.tokenizer.decode(text).strip())
+            if ratio <= fields.compression_ratio_threshold and logprob >= fields.logprob_threshold:
+                break
+        return tokens, logprob, temperature
+
+    async def _tokens(
+        self, window: AudioWindow, start: Sequence[int], timed: bool, temperature: float
     ) -> tuple[list[int], float]:
         """The tokens of a window without its end, and the mean of their log-probabilities."""
         sampling = SamplingParams(**self._served.text.sampling)
-        sampling = replace(sampling, temperature=self._fields.temperature)
+        sampling = replace(sampling, temperature=temperature)
         structure = None
         if timed:
             structure = Structure("grammar", TIMESTAMPS, "timestamp_granularities")
@@ -182,8 +209,11 @@ Timed = tuple[float, float, list[int]]
 """Start and end within a window, in seconds, and tokens of text."""
 
 
-def _split(tokens: Sequence[int], info: AudioInfo, frames: int) -> tuple[list[Timed], int]:
-    """The segments of a window of `frames`, and the frames after which the next window begins."""
+def _split(
+    tokens: Sequence[int], info: AudioInfo, frames: int
+) -> tuple[list[Timed], int, Sequence[int]]:
+    """The segments of a window of `frames`, the frames after which the next window begins, and the
+    tokens before that, with timestamps."""
     first = info.no_timestamps_id + 1
     text = [t for t in tokens if t < first]
     ends = [i for i in range(1, len(tokens)) if tokens[i - 1] >= first and tokens[i] >= first]
@@ -192,7 +222,7 @@ def _split(tokens: Sequence[int], info: AudioInfo, frames: int) -> tuple[list[Ti
         times = [t - first for t in tokens if t >= first]
         last = times[-1] if times and times[-1] > 0 else frames // 2
         begin = times[0] if len(times) > 1 else 0
-        return ([(begin / 50, last / 50, text)] if text else []), frames
+        return ([(begin / 50, last / 50, text)] if text else []), frames, tokens
     if alone:
         ends.append(len(tokens))
     found, begin = list[Timed](), 0
@@ -202,4 +232,5 @@ def _split(tokens: Sequence[int], info: AudioInfo, frames: int) -> tuple[list[Ti
         if ids:
             found.append(((part[0] - first) / 50, (part[-1] - first) / 50, ids))
         begin = end
-    return found, frames if alone else max(2, 2 * (tokens[begin - 1] - first))
+    step = frames if alone else max(2, 2 * (tokens[begin - 1] - first))
+    return found, step, tokens[:begin]

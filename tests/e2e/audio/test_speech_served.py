@@ -91,7 +91,12 @@ class Served:
         return [t for t in ids[len(start) :] if t < FIRST and t != END]
 
     def expected(
-        self, data: bytes, timed: bool, language: str | None = "en", task: str = "transcribe"
+        self,
+        data: bytes,
+        timed: bool,
+        language: str | None = "en",
+        task: str = "transcribe",
+        **more: Any,
     ) -> list[tuple[float, float, str]]:
         """Start, end and text of each segment, by transformers."""
         samples = samples_of(data)
@@ -116,6 +121,7 @@ class Served:
                 task=task,
                 return_timestamps=True,
                 return_segments=True,
+                **more,
             )
         segments = found["segments"][0]
         texts = ([t for t in s["tokens"].tolist() if t < FIRST and t != END] for s in segments)
@@ -212,6 +218,47 @@ def test_segments_and_their_times(served: Served, seconds: float) -> None:
     assert found["text"] == joined(wanted)
 
 
+@pytest.mark.parametrize("prompt", ["", "w9 w8 w7"])
+def test_text_is_carried_over(served: Served, prompt: str) -> None:
+    """Each window's prompt is the text before it with its times, cut to half of the context."""
+    data, form = recording(7.3, 3), {"language": "en", "response_format": "verbose_json"}
+    more: dict[str, Any] = {"condition_on_prev_tokens": True}
+    if prompt:
+        form["prompt"] = prompt
+        ids = served.tokenizer.encode(" " + prompt, add_special_tokens=False).ids
+        more["prompt_ids"] = torch.tensor([IDS["<|startofprev|>"], *ids])
+    wanted = served.expected(data, True, **more)
+    plain, carried = (
+        served.post("transcriptions", file=data, condition_on_previous_text=flag, **form).json()
+        for flag in ("false", "true")
+    )
+    assert len({segment["seek"] for segment in carried["segments"]}) > 2
+    found = [(s["start"], s["end"], s["text"]) for s in carried["segments"]]
+    assert [text for *_, text in found] == [text for *_, text in wanted]
+    for (start, end, _), (begin, last, _) in zip(found, wanted, strict=True):
+        assert (start, end) == pytest.approx((begin, last), abs=1e-6)
+    assert carried["text"] != plain["text"]
+
+
+def test_a_higher_temperature_where_a_text_is_no_good(served: Served) -> None:
+    """The first temperature whose text is likely and repeats itself little, else the last."""
+    data, form = recording(1.5, 2), {"language": "en", "response_format": "verbose_json"}
+
+    def temperature(**more: Any) -> float:
+        found = served.post("transcriptions", file=data, **form, **more).json()["segments"]
+        return float(found[0]["temperature"])
+
+    (first, *_) = served.post("transcriptions", file=data, **form).json()["segments"]
+    likely, ratio = first["avg_logprob"], first["compression_ratio"]
+    assert first["temperature"] == 0
+    asked: dict[str, Any] = {"temperature": "0,0.4,0.8", "logprob_threshold": likely - 0.01}
+    bound = "compression_ratio_threshold"
+    assert temperature(**asked, **{bound: 99}) == 0
+    assert temperature(**{**asked, "logprob_threshold": 0}, **{bound: 99}) == 0.8
+    assert temperature(**{**asked, "logprob_threshold": -99}, **{bound: ratio / 99}) == 0.8
+    assert temperature(temperature=0, logprob_threshold=0) == 0
+
+
 def test_recordings_at_once_do_not_disturb_each_other(served: Served) -> None:
     files = [recording(1 + i % 3, i) for i in range(6)]
 
@@ -257,6 +304,10 @@ def test_a_stream(served: Served) -> None:
         ({"response_format": "doc"}, 400, "must be one of json"),
         ({"timestamp_granularities[]": "word"}, 400, "times of words are not built"),
         ({"temperature": "2"}, 400, "a number from 0 to 1"),
+        ({"temperature": "0,x"}, 400, "'temperature' must be a number"),
+        ({"temperature": ",".join("0" * 9)}, 400, "at most 8 numbers"),
+        ({"logprob_threshold": "nan"}, 400, "'logprob_threshold' must be a number"),
+        ({"condition_on_previous_text": "maybe"}, 400, "must be true or false"),
         ({"colour": "red"}, 400, "'colour' is no field"),
         ({"model": "other"}, 404, "the model here is"),
         ({"file": bytes((25 << 20) + 1)}, 413, "larger than 25 MB"),
@@ -290,5 +341,6 @@ def test_in_python_and_on_the_command_line(served: Served, tmp_path: Path) -> No
         with pytest.raises(InvalidRequestError, match="is no WAV"):
             engine.audio.transcriptions.create(file=b"text")
     command = [sys.executable, "-m", "mlcc", "transcribe", str(served.folder), str(path)]
-    run = subprocess.run([*command, "--language", "de"], capture_output=True, text=True)
+    more = ["--language", "de", "--temperature", "0", "--condition-on-previous-text"]
+    run = subprocess.run([*command, *more], capture_output=True, text=True)
     assert run.stdout.strip() == wanted, run.stderr

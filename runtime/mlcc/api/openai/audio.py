@@ -5,12 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite, nan
 from typing import Any
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
-FIELDS = ("file", "model", "language", "prompt", "response_format", "temperature", "stream")
+FIELDS = (
+    *("file", "model", "language", "prompt", "response_format", "temperature", "temperature[]"),
+    *("stream", "condition_on_previous_text", "compression_ratio_threshold", "logprob_threshold"),
+)
+MOST_TEMPERATURES = 8
 GRANULARITIES = ("timestamp_granularities[]", "timestamp_granularities")
 _IGNORED = ("user", "chunking_strategy")
 """Fields that change no answer here: sound is cut where the model says that it ended a segment."""
@@ -26,10 +31,17 @@ class TranscriptionFields:
     prompt: str = ""
     """Text that came before, as far as the model is concerned."""
     response_format: str = "json"
-    temperature: float = 0.0
+    temperatures: tuple[float, ...] = (0.0,)
+    """Of several the next one is tried where a window's text is no good by the thresholds."""
     stream: bool = False
     segments: bool = True
     """Whether the answer of verbose_json has its segments."""
+    carries_text: bool = False
+    """condition_on_previous_text: the text before a window is its prompt."""
+    compression_ratio_threshold: float = 2.4
+    """A text that zlib shrinks by more repeats itself."""
+    logprob_threshold: float = -1.0
+    """Least mean of the tokens' log-probabilities."""
 
     @property
     def timed(self) -> bool:
@@ -49,6 +61,7 @@ class Segment:
     """The mean of its window's tokens."""
     seek: int = 0
     """The frame at which its window began."""
+    temperature: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,27 +102,46 @@ def fields_of(form: Mapping[str, Sequence[str]]) -> TranscriptionFields:
         )
     if any(part != "segment" for part in parts):
         raise _wrong("timestamp_granularities", "'segment'", parts[0])
-    stream = one.get("stream", "false").lower()
-    if stream not in ("true", "false", "1", "0"):
-        raise _wrong("stream", "true or false", stream)
+    given = [*form.get("temperature", ()), *form.get("temperature[]", ())]
+    texts = [text for each in given for text in each.split(",")]
     return TranscriptionFields(
         one.get("model"),
         one.get("language") or None,
         one.get("prompt", ""),
         written,
-        _temperature(one.get("temperature") or "0"),
-        stream in ("true", "1"),
+        _temperatures([text for text in texts if text.strip()] or ["0"]),
+        _flag(one, "stream"),
+        carries_text=_flag(one, "condition_on_previous_text"),
+        compression_ratio_threshold=_number(one, "compression_ratio_threshold", 2.4),
+        logprob_threshold=_number(one, "logprob_threshold", -1.0),
     )
 
 
-def _temperature(text: str) -> float:
+def _flag(one: Mapping[str, str], name: str) -> bool:
+    text = one.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise _wrong(name, "true or false", text)
+    return text in ("true", "1")
+
+
+def _number(one: Mapping[str, str], name: str, default: float) -> float:
+    text = one.get(name) or str(default)
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise _wrong("temperature", "a number from 0 to 1", text)
+        value = nan
+    if not isfinite(value):
+        raise _wrong(name, "a number", text)
     return value
+
+
+def _temperatures(texts: Sequence[str]) -> tuple[float, ...]:
+    values = tuple(_number({"temperature": text}, "temperature", 0.0) for text in texts)
+    if not all(0 <= value <= 1 for value in values):
+        raise _wrong("temperature", "a number from 0 to 1", ",".join(texts))
+    if len(values) > MOST_TEMPERATURES:
+        raise _wrong("temperature", f"at most {MOST_TEMPERATURES} numbers", ",".join(texts))
+    return values
 
 
 def _wrong(name: str, wants: str, value: str) -> InvalidRequestError:
@@ -145,7 +177,6 @@ def usage_of(seconds: float) -> dict[str, Any]:
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
-    text = segment.text.encode()
     return {
         "id": number,
         "seek": segment.seek,
@@ -154,8 +185,15 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "text": segment.text,
         "tokens": [*segment.tokens],
         "avg_logprob": segment.logprob,
-        "compression_ratio": len(text) / len(zlib.compress(text)) if text else 0.0,
+        "compression_ratio": compression_ratio(segment.text),
+        "temperature": segment.temperature,
     }
+
+
+def compression_ratio(text: str) -> float:
+    """Bytes of a text for each byte of it as zlib has it; 0.0 = it is empty."""
+    data = text.encode()
+    return len(data) / len(zlib.compress(data)) if data else 0.0
 
 
 def _srt(segments: Sequence[Segment]) -> str:

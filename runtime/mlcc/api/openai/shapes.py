@@ -370,6 +370,8 @@ class TranscriptionSegment(TypedDict):
     avg_logprob: float
     """The mean of its window's tokens."""
     compression_ratio: float
+    temperature: float
+    """At which its window was transcribed."""
 
 
 class _Verbose(TypedDict, total=False):

@@ -3462,6 +3462,8 @@ public struct TranscriptionSegment: Codable, Equatable, Sendable {
     public var avgLogprob: Double
     /// `compression_ratio`.
     public var compressionRatio: Double
+    /// At which its window was transcribed.
+    public var temperature: Double
 
     /// With its fields; those that are nil are left out of the JSON.
     public init(
@@ -3472,7 +3474,8 @@ public struct TranscriptionSegment: Codable, Equatable, Sendable {
         text: String,
         tokens: [Int],
         avgLogprob: Double,
-        compressionRatio: Double
+        compressionRatio: Double,
+        temperature: Double
     ) {
         self.id = id
         self.seek = seek
@@ -3482,6 +3485,7 @@ public struct TranscriptionSegment: Codable, Equatable, Sendable {
         self.tokens = tokens
         self.avgLogprob = avgLogprob
         self.compressionRatio = compressionRatio
+        self.temperature = temperature
     }
 
     enum CodingKeys: String, CodingKey {
@@ -3493,6 +3497,7 @@ public struct TranscriptionSegment: Codable, Equatable, Sendable {
         case tokens
         case avgLogprob = "avg_logprob"
         case compressionRatio = "compression_ratio"
+        case temperature
     }
 }
 

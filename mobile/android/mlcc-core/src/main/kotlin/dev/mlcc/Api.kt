@@ -1878,6 +1878,8 @@ public data class TranscriptionSegment(
     val avgLogprob: Double,
     @SerialName("compression_ratio")
     val compressionRatio: Double,
+    /** At which its window was transcribed. */
+    val temperature: Double,
 )
 
 /**
