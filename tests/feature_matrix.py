@@ -139,6 +139,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "llama.cpp's API, `/tokenize`": ("llamacpp",),
     "TGI's API: `/generate`": ("tgi",),
     "KServe, Triton: `/v2/...`": ("kserve",),
+    "KServe, Triton: gRPC": ("kserve-grpc",),
     "the chat page at `/`": ("page",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI
@@ -83,14 +83,19 @@ class Backend(Protocol):
         """Called after the last request. Idempotent."""
 
 
+Beside = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
+
+
 def create_app(
     backend: Backend,
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
     drain_state: DrainState | None = None,
+    beside: Beside | None = None,
 ) -> FastAPI:
-    """Create the application. `more` are routes besides the API's.
+    """Create the application. `more` are routes besides the API's; `beside` runs while the
+    application answers, and asks it.
 
     Raises MlccError if the key file is invalid, or traces cannot be sent.
     """
@@ -105,8 +110,9 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await backend.start()
         await batches.start()
-        when_ready()
-        yield
+        async with beside(app) if beside else nullcontext():
+            when_ready()
+            yield
         await batches.stop()
         reader.close()
         await backend.stop()

@@ -23,8 +23,10 @@ from starlette.routing import BaseRoute
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
-from mlcc.server.app import create_app
+from mlcc.server.app import Beside, create_app
 from mlcc.server.asgi import Settings
+from mlcc.server.auth.key_file import KeyFile
+from mlcc.server.auth.keyring import Keyring
 from mlcc.server.http.connection import (
     BACKLOG,
     Config,
@@ -48,6 +50,7 @@ from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.server.prompts.prompt_worker import OpenText
 from mlcc.server.response_store import SqliteResponseStore
 from mlcc.server.web import create_page_app
+from mlcc.util.extras import require
 from mlcc.worker.worker import OpenModel
 
 log = logging.getLogger("mlcc.server")
@@ -73,6 +76,7 @@ def serve(
     `begin` starts the engine. Raises MlccError in one line if the port cannot be bound or the model
     cannot be loaded.
     """
+    check_grpc(http)
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(http.host, http.port)))
         stack.enter_context(_unwind_on_sigterm())
@@ -85,7 +89,8 @@ def serve(
         url = _url(http, listener, settings.root_path)
         backend = SingleModelBackend(engine, text, prompts, settings, aliases, store)
         ready, drain_state = partial(when_ready, url, engine.capacity), DrainState()
-        app = create_app(backend, settings, ready, http.routes, drain_state)
+        beside = _beside(settings, http, note)
+        app = create_app(backend, settings, ready, http.routes, drain_state, beside)
         drain = partial(drain_state.drain, settings.drain_s)
         _Server(_config(app, http), engine.stop_soon, drain).run(sockets=[listener])
 
@@ -113,6 +118,7 @@ def serve_models(
     `budgets` are bytes by device. `puller` fetches further models; None = none are added. Raises
     MlccError if the port cannot be bound.
     """
+    check_grpc(http)
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(http.host, http.port)))
         stack.enter_context(_unwind_on_sigterm())
@@ -122,7 +128,8 @@ def serve_models(
             ModelPoolBackend(sources, budgets, settings, note, store, puller),
             DrainState(),
         )
-        app = create_app(backend, settings, partial(when_ready, url), http.routes, drain_state)
+        ready, beside = partial(when_ready, url), _beside(settings, http, note)
+        app = create_app(backend, settings, ready, http.routes, drain_state, beside)
         drain = partial(drain_state.drain, settings.drain_s)
         _Server(_config(app, http), backend.stop_soon, drain).run(sockets=[listener])
 
@@ -162,6 +169,32 @@ class HttpOptions:
     limits: ConnectionLimits = DEFAULT_LIMITS
     tls: Tls | None = None
     """None = plain HTTP."""
+    grpc_port: int | None = None
+    """0 = any that is free; None = no gRPC."""
+
+
+def _beside(settings: Settings, http: HttpOptions, note: Callable[[str], None]) -> Beside | None:
+    """What runs beside the application: gRPC, if it has a port."""
+    if http.grpc_port is None:
+        return None
+    from mlcc.server.grpc.listen import GrpcOptions, listening
+
+    connections = affordable_connections(http.limits.connections)
+    body = settings.max_body_bytes
+    options = GrpcOptions(http.host, http.grpc_port, body, connections, http.tls)
+    file = KeyFile(settings.api_key_file) if settings.api_key_file else None
+    keyring = Keyring(settings.api_keys, file)
+    return lambda app: listening(app, options, keyring, note)
+
+
+def check_grpc(http: HttpOptions) -> None:
+    """Raises UnsupportedError without gRPC's packages, and MlccError if its port is taken: before a
+    model is loaded."""
+    if http.grpc_port is None:
+        return
+    for package in ("grpc", "google.protobuf"):
+        require(package, "grpc", "--grpc-port")
+    bind(http.host, http.grpc_port, "--grpc-port").close()
 
 
 def _config(app: Starlette, http: HttpOptions) -> Config:
@@ -238,7 +271,7 @@ class _Server(uvicorn.Server):
             self.should_exit = True  # and no signal to raise again
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, option: str = "--port") -> socket.socket:
     """Return a listening socket. It is bound before the model is loaded, so that a taken port is
     reported at once."""
     try:
@@ -254,16 +287,16 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise MlccError(_bind_error_message(host, port, error)) from None
+        raise MlccError(_bind_error_message(host, port, error, option)) from None
     return listener
 
 
-def _bind_error_message(host: str, port: int, error: OSError) -> str:
+def _bind_error_message(host: str, port: int, error: OSError, option: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use; stop what uses it or choose another --port"
+        return f"port {port} of {host} is in use; stop what uses it or choose another {option}"
     if error.errno == errno.EACCES:
-        return f"port {port} needs more rights than you have; choose a --port above 1023"
-    return f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port"
+        return f"port {port} needs more rights than you have; choose a {option} above 1023"
+    return f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or {option}"
 
 
 def _url(http: HttpOptions, listener: socket.socket, root: str = "") -> str:

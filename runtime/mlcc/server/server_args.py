@@ -35,6 +35,8 @@ class ServerArgs:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    grpc_port: int | None = None
+    """None = no gRPC."""
     root_path: str = ""
     max_queue: int = default("max_queue")
     max_body_bytes: int = default("max_body_bytes")

@@ -34,6 +34,7 @@ _OF_THE_API = (
     "drain",
     "cors_origins",
     "root_path",
+    "grpc_port",
     "otel",
     "strict_fields",
     "ray",

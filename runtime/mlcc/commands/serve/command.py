@@ -144,7 +144,11 @@ def _settings(server: ServerArgs) -> tuple[Settings, HttpOptions, bool]:
         traces=server.otel,
     )
     limits = ConnectionLimits(server.max_connections)
-    return settings, HttpOptions(server.host, server.port, limits=limits, tls=tls), has_keys
+    return (
+        settings,
+        HttpOptions(server.host, server.port, limits=limits, tls=tls, grpc_port=server.grpc_port),
+        has_keys,
+    )
 
 
 def _serve_several(models: Sequence[str], plan: _Plan) -> None:

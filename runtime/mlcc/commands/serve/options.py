@@ -27,10 +27,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "--memory", "--kv-pages", "--prefix-cache",
     ),
     "Serving": (
-        "--config", "--host", "--port", "--root-path", "--max-queue", "--max-connections",
-        "--max-body", "--timeout", "--drain", "--strict-fields", "--store", "--files",
-        "--max-file", "--web", "--no-page",
-        "--mcp",
+        "--config", "--host", "--port", "--grpc-port", "--root-path", "--max-queue",
+        "--max-connections", "--max-body", "--timeout", "--drain", "--strict-fields", "--store",
+        "--files", "--max-file", "--web", "--no-page", "--mcp",
     ),
     "Security": (
         "--api-key", "--api-keys", "--allowed-host", "--cors-origin", "--ssl-certfile",
@@ -70,6 +69,10 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--port", type=click.IntRange(0, 65535), metavar="N", default=DEFAULTS.port,
                  show_default=True,
                  help="Port to listen on; 0 = any that is free."),
+    click.option("--grpc-port", type=click.IntRange(0, 65535), metavar="N",
+                 show_default="no gRPC",
+                 help="Also answer KServe's and Triton's clients by gRPC, on this port; 0 = any "
+                 "that is free. Needs the extra grpc."),
     click.option("--api-key", "api_keys", type=Secret(), multiple=True, metavar="KEY",
                  help="Requests must send this key. May be repeated; each key gets an equal share "
                  "of the device. Other users of this machine can read a command line (ps): give "

@@ -50,6 +50,10 @@ class Keyring:
         ]
         return keys[found.index(True)] if any(found) else None
 
+    def admits(self, sent: bytes) -> bool:
+        """Whether requests with this key are answered."""
+        return self.open or self.find(sent) is not None
+
     def scopes(self, key: ApiKey) -> tuple[str, ...]:
         """Return what a key is for. Without an entry in the file: everything if it is the only key,
         else inference, so that no tenant changes what the others get."""
@@ -84,7 +88,7 @@ class ApiKeyAuth(SecurityBase):
     async def __call__(self, request: Request) -> None:
         if self._keyring.open:
             return
-        sent = _sent(request)
+        sent = sent_key(request.scope["headers"])
         key = self._keyring.find(sent)
         if key is None:
             what = "is not one of this server" if sent else "is missing"
@@ -102,8 +106,11 @@ class ApiKeyAuth(SecurityBase):
 
     async def identify(self, request: Request) -> None:
         """The dependency of routes that need no key: stores the tenant of a valid one."""
-        if not self._keyring.open and (key := self._keyring.find(_sent(request))):
+        if not self._keyring.open and (key := self._find(request)):
             request.scope.setdefault("state", {})[TENANT] = key.name
+
+    def _find(self, request: Request) -> ApiKey | None:
+        return self._keyring.find(sent_key(request.scope["headers"]))
 
     def _check_scope(self, request: Request, key: ApiKey) -> None:
         path = path_of(request.scope)
@@ -129,9 +136,8 @@ def _needed_scope(method: str, path: str) -> str:
         return ANY_KEY
 
 
-def _sent(request: Request) -> bytes:
-    """Return the key that was sent: the first header that contains one."""
-    headers = request.scope["headers"]
+def sent_key(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return the key that was sent: the first header that contains one. Names are lower-case."""
     for name, value in headers:
         if name == b"authorization":
             scheme, _, key = bytes(value).partition(b" ")

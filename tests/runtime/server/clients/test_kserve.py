@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tests.compiler.models.helpers.encoder_checkpoints import (
     make_encoder,
 )
 from tests.compiler.models.test_encoders import compiled
+from tests.helpers.grpc_client import Client, array_of, free_port, request
 from tests.helpers.open_inference import Texts, infer
 from tests.runtime.local.test_embeddings import post
 from tests.runtime.server.helpers.server_process import RunningServer
@@ -49,9 +51,10 @@ def compiled_encoders(place: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def serving(folders: dict[str, Path]) -> Iterator[str]:
-    """The address of `mlcc serve` with these models."""
+def serving(folders: dict[str, Path], *more: str) -> Iterator[str]:
+    """The address of `mlcc serve` with these models and options."""
     command = [sys.executable, "-m", "mlcc", "serve", *map(str, folders.values()), "--port", "0"]
+    command += more
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
@@ -68,9 +71,20 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def encoders(folders: dict[str, Path]) -> Iterator[str]:
-    with serving(folders) as url:
+def grpc_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def encoders(folders: dict[str, Path], grpc_port: int) -> Iterator[str]:
+    with serving(folders, "--grpc-port", str(grpc_port)) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def rpc(encoders: str, grpc_port: int) -> Iterator[Client]:
+    with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+        yield Client(channel)
 
 
 def get(url: str, path: str) -> tuple[int, Any]:
@@ -170,6 +184,44 @@ def test_a_repository_of_several(encoders: str) -> None:
     status, answer = get(encoders, "/models/classify")
     assert status == 400 and "/v2/repository/models/classify/load" in answer["error"]
     assert infer(encoders, "classify", [Texts("text", ["a"])]), "a request loads it"
+
+
+@pytest.mark.feature("kserve-grpc", "cpu", "runs")
+@pytest.mark.parametrize("raw", [True, False])
+def test_grpc_has_the_tensors_of_http(encoders: str, rpc: Client, raw: bool) -> None:
+    for model, texts in (
+        ("embed", {"text": TEXTS}),
+        ("score", {"document": TEXTS, "query": ["a cat"]}),
+        ("classify", {"text": TEXTS}),
+    ):
+        rpc.call("RepositoryModelLoad", model_name=model)
+        inputs = [Texts(name, some) for name, some in texts.items()]
+        expected = infer(encoders, model, inputs).arrays
+        found = rpc.call("ModelInfer", request(model, texts, raw))
+        assert (found.model_name, found.id) == (model, "7")
+        assert [output.name for output in found.outputs] == [*expected]
+        assert bool(found.raw_output_contents) is raw
+        for name, array in expected.items():
+            np.testing.assert_array_equal(array_of(found, name), array)
+    only = request("classify", {"text": TEXTS}, raw)
+    only.outputs.add(name="label")
+    assert [output.name for output in rpc.call("ModelInfer", only).outputs] == ["label"]
+    cut = rpc.call("ModelInfer", request("embed", {"text": TEXTS}, raw, dimensions=8))
+    assert array_of(cut, "embedding").shape == (3, 8)
+    (streamed,) = rpc.stream([request("embed", {"text": TEXTS}, raw)])
+    assert array_of(streamed.infer_response, "embedding").shape[0] == 3
+    with pytest.raises(grpc.RpcError, match="the model's are 'text'"):
+        rpc.call("ModelInfer", request("embed", {"words": TEXTS}, raw))
+
+
+def test_a_repository_by_grpc(rpc: Client) -> None:
+    rpc.call("RepositoryModelLoad", model_name="classify")
+    assert rpc.call("ModelReady", name="classify", version="1").ready
+    rpc.call("RepositoryModelUnload", model_name="classify")
+    assert not rpc.call("ModelReady", name="classify").ready
+    assert {row.name for row in rpc.call("RepositoryIndex").models} == set(ENCODERS)
+    ready = {row.name for row in rpc.call("RepositoryIndex", ready=True).models}
+    assert "classify" not in ready
 
 
 @pytest.mark.parametrize(

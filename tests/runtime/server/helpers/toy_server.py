@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--log-json", action="store_true")
     parser.add_argument("--cert", nargs=2, type=Path)
     parser.add_argument("--watched", metavar="FOLDER")
+    parser.add_argument("--grpc-port", type=int)
     parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
     args = parser.parse_args()
     settings = Settings(
@@ -91,8 +92,9 @@ def main() -> None:
     open_text = partial(named_text, args.name)
     tls = Tls(*args.cert) if args.cert else None
     when_ready = lambda url, _: say(url)  # noqa: E731
-    http = HttpOptions("127.0.0.1", 0, more, limits, tls)
-    serve(opener, open_text, settings, http, when_ready, say)
+    http = HttpOptions("127.0.0.1", 0, more, limits, tls, args.grpc_port)
+    note = say if args.grpc_port is None else partial(say, file=sys.stderr)
+    serve(opener, open_text, settings, http, when_ready, note)
 
 
 if __name__ == "__main__":
