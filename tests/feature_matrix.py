@@ -120,6 +120,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "tensor parallelism: `--tp`": ("ranks",),
     "speculation: n-gram lookup": ("speculation",),
     "speculation: a draft model": ("drafts",),
+    "speculation: multi-token prediction": ("mtp",),
     "`n`, `best_of`": ("answers",),
     "LoRA adapters": ("adapters",),
     "`priority`, `timeout`": ("scheduling",),

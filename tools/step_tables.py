@@ -20,6 +20,7 @@ from mlcc.engine.batch.tables import (
     FLOATS,
     HEADER,
     MOST_TOP_LOGPROBS,
+    MTP,
     OF_GROUP,
     ROWS,
     SEQUENCES,
@@ -96,7 +97,7 @@ namespace mlcc {{
     tables = {**TABLES, **ADJUST_TABLES}
     for kind, columns in OF_GROUP.items():
         tables |= {f"{kind}_tokens": columns[0], f"{kind}_sequences": columns[1]}
-    tables |= {"adapted_header": ADAPTED, "adapter_sequences": ADAPTER}
+    tables |= {"mtp_header": MTP, "adapted_header": ADAPTED, "adapter_sequences": ADAPTER}
     tables |= {"token_columns": TOKEN_COLUMNS}
     text += "".join(namespace(name.lower(), columns) for name, columns in tables.items())
     return (

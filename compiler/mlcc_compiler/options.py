@@ -54,6 +54,8 @@ class Options:
     """Also build a static library, for programs that link their model."""
     vision: bool = True
     """Whether a checkpoint's vision tower is compiled too."""
+    mtp: bool = False
+    """Whether the checkpoint's multi-token-prediction layer is compiled too, for drafts."""
     ranks: int = 1
     """Processes that compute the model together (tensor parallelism)."""
 
@@ -71,6 +73,7 @@ class Options:
             "--calibrate": None if self.calibrate == NOTHING else self.calibrate,
             "--kv": "int8" if self.kv == "int8" else None,
             "--max-rows": self.max_rows,
+            "--mtp": self.mtp or None,
             "--static-library": self.static_library or None,
             "--tp": self.ranks if self.ranks > 1 else None,
         }
@@ -104,6 +107,7 @@ def _check_ranks(options: Options, target: Target) -> None:
     without = {
         "--adapter-rank": options.adapters,
         "--bits": options.bits,
+        "--mtp": options.mtp or None,
         "--calibrate": None if options.calibrate in (NOTHING, RANDOM) else options.calibrate,
         "--static-library": options.static_library or None,
     }

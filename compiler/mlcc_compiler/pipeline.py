@@ -22,7 +22,7 @@ from mlcc.util.sizes import apart
 from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.ir._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.ir.caches import Caches
-from mlcc_compiler.ir.graph import Traced, calls
+from mlcc_compiler.ir.graph import ENTRY, MTP_ENTRY, Traced, calls, traced_entries
 from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig
@@ -106,14 +106,17 @@ class LoweringConfig:
 
 
 def trace(model: CausalLM | Encoder) -> Traced:
-    """The graph of `forward(token_ids, positions, logit_rows, weights)`."""
+    """The graph of `forward(token_ids, positions, logit_rows, weights)`, and of `forward_mtp` if
+    the model has a multi-token-prediction layer."""
+    has_mtp = isinstance(model, CausalLM) and model.config.mtp is not None
     spec = {
-        "forward": {
+        entry: {
             "token_ids": nn.spec.Tensor(["n"], "int32"),
             "positions": nn.spec.Tensor(["n"], "int32"),
             "logit_rows": nn.spec.Tensor(["r"], "int32"),
             "$": {"param_mode": "packed", "effect_mode": "none"},
         }
+        for entry in ((ENTRY, MTP_ENTRY) if has_mtp else (ENTRY,))
     }
     with _without_checks():
         module, parameters = model.export_tvm(spec)
@@ -149,12 +152,24 @@ def lower(
 
     kernels, caches, layout = config.kernels, config.caches, config.bounds.layout
     module = finish("traced", traced.module)
-    module = finish("norms_fused", FuseAddNorm(module).run())
-    merged = finish("projections_merged", MergeProjections(module, kernels).run())
-    module = finish("paged_kv", PagedKV(merged, caches, layout, kernels).run())
-    module = finish("gated_fused", FuseGated(module, kernels).run())
+    entries = traced_entries(module)
+    for entry in entries:
+        module = FuseAddNorm(module, entry).run()
+    finish("norms_fused", module)
+    for entry in entries:
+        module = MergeProjections(module, kernels, entry).run()
+    merged = finish("projections_merged", module)
+    for entry in entries:
+        module = PagedKV(module, caches, layout, kernels, entry).run()
+    finish("paged_kv", module)
+    for entry in entries:
+        module = FuseGated(module, kernels, entry).run()
+    finish("gated_fused", module)
     lowering = LowerOperators(module, kernels, traced.names)
-    module = finish("kernels", lowering.run())
+    module = lowering.run()
+    for entry in entries[1:]:
+        module = LowerOperators(module, kernels, traced.names, entry, lowering).run()
+    finish("kernels", module)
     sites: tuple[AdapterSite, ...] = ()
     if config.lora is not None:
         module, sites = add_adapters(module, merged, lowering, caches, layout, config.lora)
@@ -189,7 +204,7 @@ def lower(
         module = bound_storages(relax.transform.LowerAllocTensor()(module))
         workspace = storage_bytes(finish("storages_bounded", module))
         module = finish("final", order_sizes(_sequence(_finish_passes())(module)))
-        check_updates(module, len(caches.tensors))
+        check_updates(module, caches)
     largest = max(storages, default=0)
     return Lowered(module, lowering.plans, workspace, functions, sites, largest)
 
@@ -322,8 +337,9 @@ def _with_prefix(module: ir.IRModule, prefix: str) -> ir.IRModule:
 
 
 def _planned_storages(module: ir.IRModule) -> list[int]:
-    """Bytes of each storage that `forward` allocates, all of a constant size by now."""
-    sizes = (storage_size(call) for call in calls(module["forward"]))
+    """Bytes of each storage that `forward` or `forward_mtp` allocates, all of a constant size by
+    now."""
+    sizes = (storage_size(call) for name in traced_entries(module) for call in calls(module[name]))
     return [size for size in sizes if size is not None]
 
 

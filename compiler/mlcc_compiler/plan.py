@@ -61,6 +61,8 @@ _TABLES = (
     "embeddings.tok_embeddings.weight",
 )
 STATIC = "model.a"
+MTP_WEIGHT = "mtp.fc.weight"
+"""The tensor by which a checkpoint's multi-token-prediction layer is found."""
 
 
 @dataclass(frozen=True)
@@ -142,13 +144,16 @@ class Plan:
     @property
     def embeddings(self) -> EmbeddingsInfo | None:
         """The record of rows that the host writes, of two steps at most: while one is computed the
-        next is written."""
+        next is written. Hidden states are of one step."""
         width, slots = self.caches.embeddings, 2 * self.limits.max_step_tokens
+        hidden = self.limits.max_step_tokens if self.config.mtp else 0
         if self.config.source_rows:
             slots = self.limits.max_batch * self.config.source_rows
         elif self.tower is not None:
             slots = max(slots, tower_rows(self.tower.config))
-        return EmbeddingsInfo(slots=slots, width=width) if width else None
+        elif hidden:
+            slots = 0
+        return EmbeddingsInfo(slots=slots, width=width, hidden=hidden) if width else None
 
     @property
     def pools(self) -> tuple[int, ...]:
@@ -275,7 +280,13 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         encoder_head,
         reads_images=reads_images,
         deepstack=len(tower.config.get("deepstack_visual_indexes", ())) if tower else 0,
+        mtp=options.mtp and encoder_head is None,
     )
+    if architecture.config.mtp is not None and MTP_WEIGHT not in checkpoint.tensors:
+        raise UnsupportedError(
+            f"--mtp: {checkpoint.name} has no multi-token-prediction layer ({MTP_WEIGHT}); leave "
+            "out --mtp, or fetch the checkpoint that has it"
+        )
     assignment = assign(
         architecture.model, options.recipe, _checkpoint_schemes(architecture.model, checkpoint)
     )

@@ -45,7 +45,7 @@ class EngineArgs:
     """dtype of keys and values: compiled with it, or required of a compiled model."""
     prefix_cache: bool = True
     speculate: str | None = None
-    """How answers are drafted: lookup, draft or off, with :N for at most N draft tokens."""
+    """How answers are drafted: lookup, mtp, draft or off, with :N for at most N draft tokens."""
     draft: Path | None = None
     """The compiled draft model's folder."""
 

@@ -202,7 +202,31 @@ NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
 def name_rules(
     config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[NameRule, ...]:
-    """The rules of a checkpoint with tensors of these shapes.
+    """The rules of a checkpoint with tensors of these shapes."""
+    return (*_mtp_rules(config), *_rules(config, shapes))
+
+
+def _mtp_rules(config: Mapping[str, Any]) -> tuple[NameRule, ...]:
+    """The first multi-token-prediction layer of DeepSeek's kind, which is numbered as one of the
+    model's, under Qwen3-Next's names. Embedding and head in it are the model's once more."""
+    layers, more = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
+    if not isinstance(layers, int) or not isinstance(more, int) or more < 1:
+        return ()
+    layer = rf"(?:.*\.)?layers\.{layers}\."
+    return (
+        NameRule(layer + r"eh_proj\.(.*)", (r"mtp.fc.\1",)),
+        NameRule(layer + r"enorm\.(.*)", (r"mtp.pre_fc_norm_embedding.\1",)),
+        NameRule(layer + r"hnorm\.(.*)", (r"mtp.pre_fc_norm_hidden.\1",)),
+        NameRule(layer + r"shared_head\.norm\.(.*)", (r"mtp.norm.\1",)),
+        NameRule(layer + r"(shared_head\.head|embed_tokens)\.(.*)", (r"mtp.copies.\1.\2",)),
+        NameRule(layer + r"(.*)", (r"mtp.layers.0.\1",)),
+    )
+
+
+def _rules(
+    config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[NameRule, ...]:
+    """The rules of the family.
 
     Published mixtures of Qwen3-VL have experts [in, out], those that transformers 5 saved again
     [out, in]; transformers too tells them apart by the shapes.

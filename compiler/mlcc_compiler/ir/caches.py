@@ -161,7 +161,10 @@ class Caches:
 
     plans: tuple[CachePlan, ...]
     embeddings: int = 0
-    """Width of the rows that the host writes in place of tokens, behind all tensors; 0 = none."""
+    """Width of the rows that the host writes in place of tokens, and of hidden states, behind all
+    tensors; 0 = none."""
+    mtp_layers: tuple[int, ...] = ()
+    """Layers that only `forward_mtp` computes."""
 
     @property
     def groups(self) -> tuple[CacheGroup, ...]:
@@ -175,6 +178,16 @@ class Caches:
             for g, plan in enumerate(self.plans)
             for _ in plan.layers
             for tensor in plan.cache_spec.tensors
+        )
+
+    @property
+    def mtp_tensors(self) -> int:
+        """Number of tensors of the layers that only `forward_mtp` computes."""
+        return sum(
+            len(plan.cache_spec.tensors)
+            for plan in self.plans
+            for layer in plan.layers
+            if layer in self.mtp_layers
         )
 
     def locate(self, layer: int, name: str | None = None) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm_ffi
 from mlcc_compiler.ir.layout import WeightPlan
 
+ENTRY, MTP_ENTRY = "forward", "forward_mtp"
 PREFIX = "mlcc."
 """Prefix of the names of mlcc's operators (`models/ops.py`), beside TVM's own."""
 
@@ -136,6 +137,13 @@ class Merged:
     def tensors(self) -> list[relax.Var]:
         """Tensors of all members, one after the other."""
         return [part for member in self.members for part in member.parts]
+
+
+def traced_entries(module: ir.IRModule) -> list[str]:
+    """The functions of a traced model, all over the same weights: `forward`, and `forward_mtp` if
+    it has a multi-token-prediction layer."""
+    names = {variable.name_hint for variable in module.get_global_vars()}
+    return [name for name in (ENTRY, MTP_ENTRY) if name in names]
 
 
 def call_parts(call: relax.Call) -> tuple[str, list[Any]]:

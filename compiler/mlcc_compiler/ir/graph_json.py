@@ -10,28 +10,45 @@ import json
 from typing import Any
 
 from mlcc_compiler.ir._tvm import ir, relax, tirx
-from mlcc_compiler.ir.graph import Traced, call_parts, is_attribute, literal
+from mlcc_compiler.ir.graph import (
+    ENTRY,
+    Traced,
+    call_parts,
+    is_attribute,
+    literal,
+    traced_entries,
+)
 
 
 def graph_to_json(traced: Traced) -> str:
     """The graph of a traced model. Raises TypeError on a node it does not know (a bug)."""
-    function = traced.module["forward"]
+    entries = traced_entries(traced.module)
+    graph, *others = (_graph_of(traced.module[entry], entry, traced.names) for entry in entries)
+    if others:
+        graph["mtp"] = others[0]
+    return json.dumps(graph, indent=1) + "\n"
+
+
+def _graph_of(function: relax.Function, entry: str, weights: list[str]) -> dict[str, Any]:
     names: dict[Any, str] = {param: param.name for param in function.params}
-    writer = _Writer(names, function.params[-1], traced.names)
+    prefix = "" if entry == ENTRY else entry + "."
+    writer = _Writer(names, function.params[-1], weights, prefix)
     for block in function.body.blocks:
         for binding in block.bindings:
             writer.add(binding.var, binding.value)
-    graph = {
+    return {
         "inputs": [param.name for param in function.params[:-1]],
         "constants": writer.constants,
         "nodes": writer.nodes,
         "output": names[function.body.body],
     }
-    return json.dumps(graph, indent=1) + "\n"
 
 
 class _Writer:
-    def __init__(self, names: dict[Any, str], weights: Any, weight_names: list[str]) -> None:
+    def __init__(
+        self, names: dict[Any, str], weights: Any, weight_names: list[str], prefix: str
+    ) -> None:
+        self.prefix = prefix
         self.names, self.weights, self.weight_names = names, weights, weight_names
         self.nodes: list[dict[str, Any]] = []
         self.constants: dict[str, list[float]] = {}
@@ -75,7 +92,7 @@ class _Writer:
     def _constant(self, argument: Any) -> str:
         if not isinstance(argument, ir.GenericConst):
             raise TypeError(f"cannot write a {type(argument).__name__} to the reference graph")
-        name = f"c{len(self.constants)}"
+        name = f"{self.prefix}c{len(self.constants)}"
         self.constants[name] = argument.value.numpy().tolist()
         return name
 

@@ -12,6 +12,7 @@ from mlcc_compiler.ir._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.layers import Embedding, Linear, hidden_norm
+from mlcc_compiler.models.mtp import MultiTokenPrediction
 
 LayerFactory = Callable[[DecoderConfig, int], nn.Module]
 
@@ -83,11 +84,31 @@ class CausalLM(nn.Module):
         self.model = stack(config, layer)
         if not config.tie_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, result=ops.FLOAT32)
+        if config.mtp is not None:
+            self.mtp = MultiTokenPrediction(config, layer)
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
-        config = self.config
+        """Logits; with a multi-token-prediction layer the normalised states of all tokens are kept
+        for it."""
         x = self.model(token_ids, positions)
-        x = self.model.norm(ops.take_rows(x, logit_rows))
+        if self.config.mtp is not None:
+            return self.logits(ops.keep_hidden(self.model.norm(x), logit_rows))
+        return self.logits(self.model.norm(ops.take_rows(x, logit_rows)))
+
+    def forward_mtp(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
+        """The layer's logits. Each token follows the one at its position, whose kept state the step
+        names; the layer's own states are kept in their place."""
+        config, mtp = self.config, self.mtp
+        assert config.mtp is not None
+        hidden = ops.hidden_states(token_ids, config.hidden_size, config.activation_dtype)
+        x = mtp(self.model.embed(token_ids), hidden, self.model.rope_tables(positions))
+        if config.mtp.normed:
+            return self.logits(ops.keep_hidden(mtp.norm(x), logit_rows))
+        return self.logits(mtp.norm(ops.keep_hidden(x, logit_rows)))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x a[r, hidden], normalised -> f32[r, vocab]."""
+        config = self.config
         if config.logit_scale != 1.0:
             x = x * config.logit_scale
         logits = self.model.embed_tokens.as_head(x) if config.tie_embeddings else self.lm_head(x)

@@ -7,13 +7,16 @@ HF's config: fields are resolved (per-layer windows, built rope tables), never o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.ir.layout import AttentionShape
 from mlcc_compiler.models.fields import HfConfig, optional, positive, refuse, require, window_of
 from mlcc_compiler.models.rope import Rope, RopeConfig, build_rope
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -53,6 +56,14 @@ class QueryScaling:
 
     beta: float
     length: int
+
+
+@dataclass(frozen=True)
+class Mtp:
+    """A multi-token-prediction layer."""
+
+    normed: bool
+    """Whether it drafts further from its own state after its last norm, or before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +121,18 @@ class DecoderConfig:
     """Whether ids from the vocabulary's end on name rows that a vision tower made."""
     deepstack: int = 0
     """First layers to whose results a part of those rows of its own is added (DeepStack)."""
+    mtp: Mtp | None = None
+    """The multi-token-prediction layer; None = there is none, or it is left out."""
     activation_dtype: str = "float32"
     """Dtype of the activations between operators; `ops` documents which results are float32
     regardless."""
     ignored: tuple[str, ...] = ()
     """Regular expressions of a checkpoint's tensors that the model does not use."""
+
+    def with_layer(self) -> Self:
+        """The config with one more layer, of full attention, for multi-token prediction."""
+        ropes = (*self.rope_of_layer, self.rope_of_layer[-1])
+        return replace(self, windows=(*self.windows, None), rope_of_layer=ropes)
 
     def attention(self, layer: int) -> AttentionShape:
         """The attention parameters of a layer."""
@@ -135,15 +153,17 @@ class DecoderConfig:
     @property
     def token_columns(self) -> tuple[str, ...]:
         """Columns of a step's tokens that only models that read images or sound have."""
+        hidden = ("hidden_row",) if self.mtp else ()
         if self.source_rows:
             return ("source_row",)
         if not self.reads_images:
-            return ()
+            return hidden
         windowed = any(self.in_windows)
         turned = any(rope.sections for rope in self.ropes)
         return (
             *(("visible_until",) if self.images_both_ways or windowed else ()),
             *(("position_t", "position_h", "position_w") if turned else ()),
+            *hidden,
             *(("visible_from",) if windowed else ()),
         )
 

@@ -389,6 +389,18 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     return _call("take_rows", [x, rows], [], [rows.shape[0], x.shape[1]])
 
 
+def keep_hidden(x: Tensor, rows: Tensor) -> Tensor:
+    """As `take_rows`, and keeps all rows of x a[n, hidden] on the device, for `hidden_states` of
+    the next step."""
+    return _call("keep_hidden", [x, rows], [], [rows.shape[0], x.shape[1]])
+
+
+def hidden_states(token_ids: Tensor, width: int, dtype: str) -> Tensor:
+    """Of each token of token_ids i32[n] the row of the step before that the step's `hidden_row`
+    names, as `keep_hidden` kept it, or zeros -> a[n, width], where a is `dtype`."""
+    return _call("hidden_states", [token_ids], [width], [token_ids.shape[0], width], dtype)
+
+
 def remap(ids: Tensor, add: int, divide: int, modulo: int) -> Tensor:
     """ids i32[n] >= 0 -> (ids + add) // divide, then % modulo unless it is 0: extracts a part of
     combined ids or positions."""

@@ -203,10 +203,12 @@ def build_model(
     encoder_head: EncoderHead | None = None,
     reads_images: bool = False,
     deepstack: int = 0,
+    mtp: bool = False,
 ) -> Architecture:
     """The model for a checkpoint's config; encoder_head: the head of an encoder; reads_images:
     whether ids beyond the vocabulary name rows of a vision tower, whose further parts `deepstack`
-    layers read. Raises UnsupportedError for an unknown `model_type`."""
+    layers read; mtp: with the checkpoint's multi-token-prediction layer. Raises UnsupportedError
+    for an unknown `model_type`, or one whose layer is not known."""
     module = _module(hf)
     try:
         config = module.read_config(with_defaults(hf), context)
@@ -221,6 +223,7 @@ def build_model(
         reads_images=reads_images,
         deepstack=deepstack,
     )
+    config = _with_mtp(module, config, mtp)
     if encoder_head is None:
         stack = getattr(module, "Stack", Decoder)
         return Architecture(config, CausalLM(config, module.Layer, stack))
@@ -228,6 +231,24 @@ def build_model(
     made = module in (*ENCODERS.values(), *TOWERS.values())
     model = module.Model(config, encoder_head, with_defaults(hf)) if made else None
     return Architecture(config, model or DecoderEncoder(config, encoder_head, module.Layer))
+
+
+def _with_mtp(module: Any, config: DecoderConfig, mtp: bool) -> DecoderConfig:
+    """The config with its multi-token-prediction layer, or with its tensors left out."""
+    if not mtp:
+        return replace(config, ignored=(*config.ignored, r"^mtp\."))
+    if (layer := getattr(module, "MTP", None)) is None or config.growth is not None:
+        known = sorted(name for name, each in ARCHITECTURES.items() if hasattr(each, "MTP"))
+        raise UnsupportedError(
+            f"--mtp: the multi-token-prediction layer of {config.architecture!r} is not supported; "
+            f"it is for {', '.join(known)}; leave out --mtp"
+        )
+    if any(config.windows):
+        raise UnsupportedError(
+            "--mtp: layers with a sliding window forget the tokens that a multi-token-prediction "
+            "layer reads; leave out --mtp"
+        )
+    return replace(config, mtp=layer)
 
 
 def _module(hf: HfConfig) -> Any:

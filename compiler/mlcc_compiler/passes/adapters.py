@@ -15,7 +15,6 @@ from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import attribute, call_parts, dims, literal, tensor
-from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig, LoraShape
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.paged_kv import PagedKV
@@ -128,13 +127,4 @@ def add_adapters(
     both[ENTRY] = graph.with_attr("global_symbol", ENTRY)
     shapes = [LoraShape.of(site, lora.slots, lora.rank, layout) for site in marked.sites]
     both = AdaptedKV(both, caches, layout, kernels, shapes=shapes).run()
-    lowering = LowerOperators(both, kernels, names, ENTRY)
-    both = lowering.run()
-    if list(map(_read, lowering.plans)) != list(map(_read, forward.plans)):
-        raise AssertionError(f"{ENTRY} would read other weights than forward")
-    return both, tuple(marked.sites)
-
-
-def _read(plan: WeightPlan) -> tuple[Any, ...]:
-    """The fields that decide whether two weights are stored alike."""
-    return plan.sources, plan.use, plan.scheme, plan.layout.tensors
+    return LowerOperators(both, kernels, names, ENTRY, forward).run(), tuple(marked.sites)

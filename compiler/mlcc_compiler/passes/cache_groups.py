@@ -7,11 +7,12 @@ with a state a group of slots.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from math import prod
 
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.caches import RECORDS, CachePlan, Caches, CacheSpec, LayerRecord, PagedRecord
-from mlcc_compiler.ir.graph import PREFIX, call_parts, calls, literal
+from mlcc_compiler.ir.graph import PREFIX, call_parts, calls, dims, literal, traced_entries
 
 _ORDER = ("paged", "window", "state")
 
@@ -22,7 +23,9 @@ def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
     Page tensors are of `dtype`, in pages of `page_size` tokens.
     """
     layers: dict[int, CacheSpec] = {}
-    for layer, record in _records_of(module["forward"]):
+    entries = [module[name] for name in traced_entries(module)]
+    own, *of_mtp = ({layer for layer, _ in _records_of(entry)} for entry in entries)
+    for layer, record in chain.from_iterable(map(_records_of, entries)):
         if isinstance(record, PagedRecord) and record.reads_shared_kv:
             continue
         cache_spec = record.cache_spec(page_size, dtype)
@@ -35,7 +38,8 @@ def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
             CachePlan(cache_spec, tuple(groups[cache_spec]))
             for cache_spec in sorted(groups, key=_key)
         ),
-        _embeddings_width(module["forward"]),
+        max(map(_embeddings_width, entries)),
+        tuple(sorted(set().union(*of_mtp) - own)),
     )
 
 
@@ -48,19 +52,18 @@ def _embeddings_width(function: relax.Function) -> int:
         if name == PREFIX + "inputs_embeds":
             width, _, _, parts, _ = (int(literal(number)) for number in arguments[-5:])
             return width * parts
+        if name == PREFIX + "keep_hidden":
+            return dims(arguments[0])[1]
     return 0
 
 
 def _records_of(function: relax.Function) -> Iterator[tuple[int, LayerRecord]]:
     """(layer, record) of each stateful call, in order."""
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            if isinstance(binding.value, relax.Call):
-                name, arguments = call_parts(binding.value)
-                record = RECORDS.get(name.removeprefix(PREFIX))
-                if record is not None:
-                    layer, text = map(literal, arguments[-2:])
-                    yield int(layer), record.from_json(str(text))
+    for call in calls(function):
+        name, arguments = call_parts(call)
+        if (record := RECORDS.get(name.removeprefix(PREFIX))) is not None:
+            layer, text = map(literal, arguments[-2:])
+            yield int(layer), record.from_json(str(text))
 
 
 def _key(cache_spec: CacheSpec) -> tuple[int, int, list[tuple[int, ...]]]:

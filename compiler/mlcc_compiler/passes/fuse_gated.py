@@ -25,8 +25,8 @@ FUSED = {"mlcc.gated_fused": "mlcc.gated_linear", "mlcc.activated": "mlcc.activa
 class FuseGated(Rewriter):
     """`linear`, then one of `FUSED`, whose only readers are `linear` -> the fused one."""
 
-    def __init__(self, module: ir.IRModule, kernels: KernelSet) -> None:
-        super().__init__(module)
+    def __init__(self, module: ir.IRModule, kernels: KernelSet, entry: str = "") -> None:
+        super().__init__(module, entry)
         self.fits = kernels.fuses_gated
         self.product_of: dict[Any, Any] = {}
         """The variable of an activation -> the call of the linear layer that it reads."""

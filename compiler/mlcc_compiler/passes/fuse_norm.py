@@ -16,8 +16,8 @@ from mlcc_compiler.passes.rewrite import Rewriter
 class FuseAddNorm(Rewriter):
     """`add` then `rms_norm` over the whole row -> (sum, normed)."""
 
-    def __init__(self, module: ir.IRModule) -> None:
-        super().__init__(module)
+    def __init__(self, module: ir.IRModule, entry: str = "") -> None:
+        super().__init__(module, entry)
         self.norm_of: dict[Any, Any] = {}
         """A sum's variable -> the binding of the first norm that reads it."""
         self.fused: set[Any] = set()

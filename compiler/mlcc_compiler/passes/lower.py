@@ -6,7 +6,7 @@ The weights change from the checkpoint's tensors to what the kernels read: the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -23,6 +23,7 @@ from mlcc_compiler.ir.graph import (
     literal,
     sizes,
     tensor,
+    traced_entries,
 )
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -31,14 +32,19 @@ from mlcc_compiler.passes.rewrite import Rewriter
 
 
 class LowerOperators(Rewriter):
-    """`names`: the checkpoint's tensors in the order of the packed parameter."""
+    """`names`: the checkpoint's tensors in the order of the packed parameter. `planned`: the
+    lowering of an earlier function over the same weights, which are then stored as that decided."""
 
     def __init__(
-        self, module: ir.IRModule, kernels: KernelSet, names: list[str], entry: str = "forward"
+        self,
+        module: ir.IRModule,
+        kernels: KernelSet,
+        names: list[str],
+        entry: str = "",
+        planned: LowerOperators | None = None,
     ) -> None:
-        self.entry = entry
-        super().__init__(module)
-        self.kernels, self.names = kernels, names
+        super().__init__(module, entry)
+        self.kernels, self.names, self.planned = kernels, names, planned
         self.plans: list[WeightPlan] = []
         self.plans_of: dict[tuple[int, ...], list[int]] = {}
         """Indices of a weight's members among the old weights -> its plans': one, or as many as
@@ -48,20 +54,23 @@ class LowerOperators(Rewriter):
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         *inputs, self.old_weights = function.params
-        self.plans = self._plan(function)
+        if self.planned is None:
+            functions = [self.module[name] for name in traced_entries(self.module)]
+            self.plans = self._plan(functions)
+        else:
+            self.plans, self.plans_of = self.planned.plans, self.planned.plans_of
         types = [
             tensor(part.shape, part.dtype) for plan in self.plans for part in plan.layout.tensors
         ]
         self.weights = relax.Var("weights", relax.TupleType(types))
         return [*inputs, self.weights]
 
-    def _plan(self, function: relax.Function) -> list[WeightPlan]:
-        """Layout of each weight, from its use in the graph; merged ones are one weight."""
+    def _plan(self, functions: Sequence[relax.Function]) -> list[WeightPlan]:
+        """Layout of each weight, from its use in the graphs; merged ones are one weight."""
         shapes = [tuple(int(d) for d in f.shape.values) for f in self.old_weights.ty.fields]
-        uses = _Uses(self.old_weights, len(shapes))
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                uses.note(binding)
+        uses = _Uses(len(shapes))
+        for function in functions:
+            uses.note_all(function)
         plans: list[WeightPlan] = []
         for members in uses.groups():
             self.plans_of[members] = []
@@ -180,13 +189,20 @@ class Member:
 class _Uses:
     """How the graph uses each weight: its use, its scheme, and the weights it is merged with."""
 
-    def __init__(self, weights: Any, count: int) -> None:
-        self.weights = weights
+    def __init__(self, count: int) -> None:
+        self.weights: Any = None
+        """The parameter of the function being looked at."""
         self.uses = ["vector"] * count
         self.schemes = ["f32"] * count
         self.members: dict[Any, tuple[int, ...]] = {}
         """A variable -> the weights it stands for."""
         self.merged: set[tuple[int, ...]] = set()
+
+    def note_all(self, function: relax.Function) -> None:
+        self.weights = function.params[-1]
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self.note(binding)
 
     def note(self, binding: Any) -> None:
         value = binding.value

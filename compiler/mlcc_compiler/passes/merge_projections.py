@@ -43,15 +43,15 @@ class Head:
 class MergeProjections(Rewriter):
     """The kernel set decides which of the two merges apply, and which schemes share a product."""
 
-    def __init__(self, module: ir.IRModule, kernels: KernelSet) -> None:
-        super().__init__(module)
+    def __init__(self, module: ir.IRModule, kernels: KernelSet, entry: str = "") -> None:
+        super().__init__(module, entry)
         self.wants_qkv, self.wants_gate_up = (name in kernels.merges for name in ("qkv", "gate_up"))
         self.shares_product = kernels.shares_product
         self.old: dict[Any, Any] = {}
 
     def run(self) -> ir.IRModule:
         """The rewritten module, without bindings that became unused."""
-        return DropUnused(super().run()).run()
+        return DropUnused(super().run(), self.entry).run()
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         self.old = {b.var: b.value for block in function.body.blocks for b in block.bindings}

@@ -18,7 +18,16 @@ from typing import Any
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.caches import RECORDS, CacheLayout, Caches, LayerRecord, PagedRecord
-from mlcc_compiler.ir.graph import PREFIX, call_parts, calls, check_dtypes, dims, literal, tensor
+from mlcc_compiler.ir.graph import (
+    MTP_ENTRY,
+    PREFIX,
+    call_parts,
+    calls,
+    check_dtypes,
+    dims,
+    literal,
+    tensor,
+)
 from mlcc_compiler.ir.layout import AttentionShape
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.rewrite import Rewriter
@@ -29,9 +38,14 @@ class PagedKV(Rewriter):
     """Makes a step and the caches parameters of `forward`."""
 
     def __init__(
-        self, module: ir.IRModule, caches: Caches, step: StepLayout, kernels: KernelSet
+        self,
+        module: ir.IRModule,
+        caches: Caches,
+        step: StepLayout,
+        kernels: KernelSet,
+        entry: str = "",
     ) -> None:
-        super().__init__(module)
+        super().__init__(module, entry)
         self.caches, self.layout, self.kernels = caches, step, kernels
         self.updating: dict[Any, Any] = {}
         """Kernels -> the same with what they update in place."""
@@ -107,6 +121,25 @@ class PagedKV(Rewriter):
         kernel = self.kernels.kernel("cross_attention", self.layout, tuple(dims(q)[1:]), *numbers)
         embeddings = self.builder.emit(relax.TupleGetItem(self.tensors, len(self.caches.tensors)))
         return self.call_tir(kernel, "cross_attention", [q, self.step, embeddings], call.ty_args[0])
+
+    def op_keep_hidden(self, arguments: list[Any], call: relax.Call) -> Any:
+        """The states of all tokens go to the last rows of the embeddings."""
+        old = self.builder.emit(relax.TupleGetItem(self.tensors, len(self.caches.tensors)))
+        out, numbers = call.ty_args[0], (dims(arguments[0])[1], dims(old)[1])
+        kernel = self.kernels.kernel("keep_hidden", self.layout, *numbers)
+        check_dtypes(kernel, "keep_hidden", [*arguments, old], [out])
+        function = self.add(kernel.with_attr(UPDATES, [2]), "keep_hidden")
+        call = relax.op.call_tir_inplace(function, [*arguments, old], [2, -1], [old.ty, out])
+        _, rows = self.items(self.builder.emit(call), 2)
+        return rows
+
+    def op_hidden_states(self, arguments: list[Any], call: relax.Call) -> Any:
+        """The step says which rows."""
+        ids, width = arguments
+        rows = self.builder.emit(relax.TupleGetItem(self.tensors, len(self.caches.tensors)))
+        numbers = (self.layout, int(literal(width)), dims(rows)[1])
+        kernel = self.kernels.kernel("hidden_states", *numbers)
+        return self.call_tir(kernel, "hidden_states", [self.step, ids, rows], call.ty_args[0])
 
     def op_mrope_table(self, arguments: list[Any], call: relax.Call) -> Any:
         """The step has time, row and column of each token."""
@@ -188,11 +221,14 @@ class CacheRef:
     layout: CacheLayout
 
 
-def check_updates(module: ir.IRModule, tensors: int) -> None:
+def check_updates(module: ir.IRModule, caches: Caches) -> None:
     """Raise AssertionError unless each function that updates caches, `forward` among them, updates
-    `tensors` of them, each once."""
+    those of its layers, each once, and the hidden states if it keeps them."""
+    everything, of_mtp = len(caches.tensors), caches.mtp_tensors
+    wanted = {"copy_pages": everything, MTP_ENTRY: of_mtp + 1}
     counts = {v.name_hint: _updated(module, f) for v, f in module.functions.items()}
     for name, updated in counts.items():
+        tensors = wanted.get(name, everything - of_mtp + (of_mtp > 0))
         if (updated or name == "forward") and not len(updated) == len(set(updated)) == tensors:
             raise AssertionError(
                 f"{name} updates {len(updated)} tensors of caches, {len(set(updated))} of them "

@@ -13,13 +13,16 @@ from mlcc_compiler.ir.graph import Graph, call_parts
 
 
 class Rewriter(Graph):
-    """Rebuild `forward` of a module. A subclass defines `op_<name>(arguments, call)` to replace
-    `mlcc.<name>` calls, and `relax_<name>` for TVM's own operators; the rest is copied."""
+    """Rebuild one function of a module, `forward` or another. A subclass defines
+    `op_<name>(arguments, call)` to replace `mlcc.<name>` calls, and `relax_<name>` for TVM's own
+    operators; the rest is copied."""
 
     entry = "forward"
     """The function that is rebuilt; the others stay."""
 
-    def __init__(self, module: ir.IRModule) -> None:
+    def __init__(self, module: ir.IRModule, entry: str = "") -> None:
+        """entry: the function; without it the class's own."""
+        self.entry = entry or self.entry
         # it is built anew under its own name; kernels stay, with the same global variables
         others = {v: f for v, f in module.functions.items() if v.name_hint != self.entry}
         super().__init__(ir.IRModule(others, attrs=module.attrs))

@@ -31,7 +31,7 @@ def checkpoint_names(names: Sequence[str], found: Iterable[str]) -> NameMap:
     for prefix, stands_for in PREFIXES:
         wrapped = [name for name in there if name.startswith(prefix)]
         if wrapped:
-            outer = [n for n in there if n.startswith("lm_head.")]
+            outer = [n for n in there if n.startswith(("lm_head.", "mtp."))]
             return NameMap({n: _wrap(n, prefix, stands_for, there) for n in names}, wrapped + outer)
     return NameMap({name: name for name in names}, there)
 

@@ -309,16 +309,23 @@ class EmbeddingsInfo:
     """Rows that the host writes in place of tokens: a step's token id `model.vocab_size` + i names
     row i. A vision tower reads patches of pixels in this way, a language model the tower's rows.
 
-    `forward` takes them behind the tensors of all cache groups, as f32[slots, width].
+    `forward` takes them behind the tensors of all cache groups, as f32[slots + hidden, width].
     """
 
     slots: int
-    """Rows on the device at once."""
+    """Rows of the host on the device at once."""
     width: int
+    hidden: int = 0
+    """Rows behind these in which `forward` keeps the hidden states of a step's tokens, for
+    `forward_mtp`."""
+
+    @property
+    def rows(self) -> int:
+        return self.slots + self.hidden
 
     @property
     def nbytes(self) -> int:
-        return 4 * self.slots * self.width
+        return 4 * self.rows * self.width
 
 
 @fast_dataclass(frozen=True, kw_only=True)

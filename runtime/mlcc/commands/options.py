@@ -150,7 +150,8 @@ SPECULATION_OPTIONS = (
         "--speculate",
         metavar="HOW[:N]",
         help="Draft tokens and verify several at once; the answer is the same. lookup = draft from "
-        "earlier text (n-grams), draft = with the model of --draft, off; at most N draft tokens.",
+        "earlier text (n-grams), mtp = with the model's own multi-token-prediction layer (compile "
+        "with --mtp), draft = with the model of --draft, off; at most N draft tokens.",
         show_default="off",
     ),
     click.option(

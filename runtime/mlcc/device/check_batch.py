@@ -243,6 +243,9 @@ def _check_tokens(
         require(good, f"token id {token}; vocabulary {vocab}, {previous_rows} rows before")
     positions = [p for span in spans for p in range(span.start, span.end)]
     require(batch.column(table, "position") == positions, f"positions are not {positions}")
+    if "hidden_row" in table.columns and not batch.mtp:
+        rows = batch.column(table, "hidden_row")
+        require(all(row == -1 for row in rows), f"hidden states of {rows} in another step")
     if "visible_until" in table.columns:
         _check_visible(batch.column(table, "visible_until"), spans)
     if "visible_from" in table.columns:

@@ -24,7 +24,7 @@ from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 from mlcc.lora.peft import WEIGHTS_NAME
 from mlcc.lora.peft_config import CONFIG_NAME
 from mlcc.model.model import ModelText
-from mlcc.model.speculation import Speculation
+from mlcc.model.speculation import MTP, Speculation
 from mlcc.model.text import read_text
 from mlcc.service.adapters import AdapterEntry, AdapterFolders, check_name
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
@@ -79,6 +79,10 @@ class EmbeddedModel:
             held = tab_grammars(grammars, capacity.vocab_size, read.model.eos_token_ids)
             text = replace(text, grammars=held)
         speculation = Speculation.read(speculate or None, None, "the option 'speculate'")
+        if speculation is not None and speculation.kind == MTP:
+            raise UnsupportedError(
+                "the option 'speculate': mtp does not run in a browser tab yet; take 'lookup'"
+            )
         engine: Engine | EncoderEngine
         if (encoder := text.encoder) is None:
             engine = text.new_engine(capacity, prefix_cache, speculation)

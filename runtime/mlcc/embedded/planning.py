@@ -99,7 +99,7 @@ def _caches(manifest: Manifest, capacity: Capacity) -> Iterator[dict[str, Any]]:
         for spec in cache.tensors:
             yield {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}
     if (rows := manifest.embeddings) is not None:
-        yield {"dtype": "float32", "shape": [rows.slots, rows.width]}
+        yield {"dtype": "float32", "shape": [rows.rows, rows.width]}
 
 
 def capacity_of(manifest: Manifest, plan: Mapping[str, Any]) -> Capacity:
@@ -208,7 +208,7 @@ def _to_plain(
         "f16": needs_f16(manifest),
         "functions": list(manifest.functions),
         "row_width": manifest.encoder.width if manifest.encoder else None,
-        "embeddings": manifest.embeddings is not None,
+        "embeddings": manifest.embeddings is not None and manifest.embeddings.slots > 0,
         "vision": None if manifest.vision is None else manifest.vision.folder,
         "capacity": {
             "vocab_size": capacity.vocab_size,

@@ -33,10 +33,18 @@ from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar
 from mlcc.engine.sampling_group import SamplingGroups
 from mlcc.engine.scheduler.budgets import PrefillBudget
-from mlcc.engine.scheduler.packing import AdjustedSequence, DecodeStep, Step, adjust, pack
+from mlcc.engine.scheduler.packing import (
+    AdjustedSequence,
+    DecodeStep,
+    Step,
+    adjust,
+    pack,
+    step_order,
+)
 from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
-from mlcc.engine.spec_decode.draft_model import DraftModel, DraftRunner
+from mlcc.engine.spec_decode.draft_model import DraftRunner
+from mlcc.engine.spec_decode.mtp import Drafter, MtpRunner
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.engine.text.stop_checker import NewContentParser
 from mlcc.engine.text.tokenizer import Tokenizer
@@ -64,7 +72,7 @@ class Engine:
         prefix_cache: bool = True,
         defer_text: bool = False,
         speculator: Speculator | None = None,
-        draft: DraftModel | None = None,
+        draft: Drafter | None = None,
         new_parser: NewContentParser | None = None,
     ) -> None:
         check_capacity(capacity)
@@ -73,9 +81,7 @@ class Engine:
         self._pools = CacheManager(capacity)
         self._prefill_budget = PrefillBudget()
         self._speculator = speculator
-        self._draft_runner = (
-            DraftRunner(draft, speculator, self._pools) if draft and speculator else None
-        )
+        self._draft_runner = draft.runner(speculator, self._pools) if draft and speculator else None
         self.adapters = AdapterSlots(capacity.layout.adapter_slots)
         """LoRA adapters that requests may name. The driver writes them to their slots."""
         both_ways = "visible_until" in capacity.layout.token_columns
@@ -216,9 +222,13 @@ class Engine:
             return None
         if scheduler.draft_planner.may_draft(decode_step.sequences):
             return None
+        if self._draft_runner is not None:
+            self._draft_runner.finish_round(decode_step.chunks)
         batch = decode_step.step(self._steps, into)
         if batch is not None:
             scheduler.repeat_decodes(decode_step.chunks)
+            if isinstance(self._draft_runner, MtpRunner):
+                self._draft_runner.step_planned(decode_step.chunks)
             width = batch.num_tokens
             self._in_flight.append(Step(decode_step.rows, width, width))
         return batch
@@ -234,19 +244,25 @@ class Engine:
         layout, pools = self.capacity.layout, self._pools
         batch, rows, self._adjusted = pack(chunks, self._steps, layout, pools, into, self.images)
         scheduler.prefix_reuse.step_planned(chunks)
+        if isinstance(self._draft_runner, MtpRunner):
+            self._draft_runner.step_planned(step_order(chunks))
         tokens = batch.num_tokens if scheduler.decode_only else 0
         waited = scheduler.draft_planner.waited
         self._in_flight.append(Step(rows, tokens, scheduler.num_decoding, waited))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
-        if whole and self._draft_runner is None and DecodeStep.may_follow(chunks, rows):
+        repeats = not isinstance(self._draft_runner, DraftRunner)  # whose rounds need every plan
+        if whole and repeats and DecodeStep.may_follow(chunks, rows):
             self._decode_step = DecodeStep(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
 
     def plan_draft(self, into: memoryview | None = None) -> Batch | None:
-        """The next step of the draft model, before the next `plan`; None if there is none to run.
-        Each is run and committed with `commit_draft` before the next call."""
+        """The next step of the draft model, or of the model's own layer that drafts, before the
+        next `plan`; None if there is none to run. Each is run and committed with `commit_draft`
+        before the next call."""
         runner = self._draft_runner
-        return None if runner is None else runner.plan(self._scheduler.running, into)
+        if runner is None or (isinstance(runner, MtpRunner) and self._in_flight):
+            return None
+        return runner.plan(self._scheduler.running, into)
 
     def commit_draft(self, result: Result, seconds: float | None = None) -> None:
         """Take the draft model's result. seconds: as in `commit`."""

@@ -33,10 +33,9 @@ from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.migration import Identity
 from mlcc.engine.sampling.grammar import Grammars
-from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.audio_tower import AudioTower
-from mlcc.model.speculation import Speculation
+from mlcc.model.speculation import MTP, Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.model.vision_tower import VisionTower
@@ -290,7 +289,7 @@ class ModelText:
         UnsupportedError for speculation that these executors cannot do.
         """
         seed = int.from_bytes(os.urandom(8), "little")
-        draft_model = None if draft is None else DraftModel(draft, capacity)
+        drafter = None if speculation is None else speculation.drafter(capacity, draft)
         return Engine(
             capacity,
             self.eos_ids,
@@ -298,10 +297,8 @@ class ModelText:
             seed=seed,
             prefix_cache=prefix_cache,
             defer_text=defer_text,
-            speculator=None
-            if speculation is None
-            else speculation.speculator(capacity, draft_model),
-            draft=draft_model,
+            speculator=None if speculation is None else speculation.speculator(capacity, drafter),
+            draft=drafter,
             new_parser=new_content_parser,
         )
 
@@ -345,8 +342,14 @@ class Model:
 
     @property
     def depth(self) -> int:
-        """The number of steps to keep in flight."""
-        return self.executor.depth
+        """The number of steps to keep in flight: 1 where the model's own layer drafts, which reads
+        what the last step has left on the device."""
+        return 1 if self.drafts_itself else self.executor.depth
+
+    @property
+    def drafts_itself(self) -> bool:
+        """Whether the model's multi-token-prediction layer drafts."""
+        return self.speculation is not None and self.speculation.kind == MTP
 
     @property
     def capacity(self) -> Capacity:

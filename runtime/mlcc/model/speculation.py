@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.spec_decode.draft_model import DraftModel
+from mlcc.engine.spec_decode.mtp import Drafter, MtpLayer
 from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.engine.spec_decode.speculator import MAX_DRAFT_TOKENS, OpenProposer, Speculator
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mlcc.artifact.folder import Artifact
 
 
-LOOKUP, DRAFT, OFF = "lookup", "draft", "off"
+LOOKUP, DRAFT, MTP, OFF = "lookup", "draft", "mtp", "off"
 
 
 @fast_dataclass(frozen=True)
@@ -37,18 +38,18 @@ class Speculation:
     def read(
         cls, text: str | None, draft: object = None, spelled: str = "--speculate"
     ) -> Speculation | None:
-        """Parse `lookup`, `lookup:12`, `draft:4` or `off`; None = `draft` if there is a draft
-        model, else off.
+        """Parse `lookup`, `lookup:12`, `mtp:3`, `draft:4` or `off`; None = `draft` if there is a
+        draft model, else off.
 
         draft: the draft model, if one is given. Raises InvalidRequestError for anything else.
         """
         if text is None:
             return None if draft is None else cls(DRAFT)
         kind, colon, number = text.partition(":")
-        if kind not in (LOOKUP, DRAFT, OFF) or (colon and kind == OFF):
+        if kind not in (LOOKUP, DRAFT, MTP, OFF) or (colon and kind == OFF):
             raise _wrong(
-                f"{spelled} is {text[:40]!a}; it must be lookup, draft or off, and may say how many"
-                " draft tokens are made at most (lookup:12)"
+                f"{spelled} is {text[:40]!a}; it must be lookup, mtp, draft or off, and may say "
+                "how many draft tokens are made at most (lookup:12)"
             )
         if kind == DRAFT and draft is None:
             raise _wrong(
@@ -66,7 +67,10 @@ class Speculation:
         return cls(kind, int(bound.check(longest, f"{spelled} {text[:40]}: the number")))
 
     def check(self, capacity: Capacity) -> None:
-        """Raises UnsupportedError if a step has only one row of logits."""
+        """Raises UnsupportedError if a step has only one row of logits, or the model no layer of
+        its own that drafts."""
+        if self.kind == MTP:
+            MtpLayer(capacity)
         if capacity.max_rows < 2:
             raise UnsupportedError(
                 "speculation computes several rows of a sequence in a step, and this model runs "
@@ -74,9 +78,15 @@ class Speculation:
                 "leave out --speculate"
             )
 
-    def speculator(self, capacity: Capacity, draft: DraftModel | None = None) -> Speculator:
-        """The speculator of an engine. Raises UnsupportedError if a step has only one row of
-        logits."""
+    def drafter(self, capacity: Capacity, draft: Capacity | None = None) -> Drafter | None:
+        """The model that drafts, if one does; draft: the draft model's capacity. Raises
+        UnsupportedError for a draft model that cannot share the pages."""
+        if self.kind == MTP:
+            return MtpLayer(capacity)
+        return None if draft is None else DraftModel(draft, capacity)
+
+    def speculator(self, capacity: Capacity, draft: Drafter | None = None) -> Speculator:
+        """The speculator of an engine. Raises UnsupportedError as `check` does."""
         self.check(capacity)
         opened: OpenProposer = NgramProposer.of if draft is None else draft.open
         return Speculator(opened, self.longest)

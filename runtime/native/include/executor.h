@@ -63,7 +63,8 @@ typedef struct {
 } mlcc_weight;
 
 // MLCC_EMBEDDINGS: rows that the host writes in place of tokens, the last group. It has no columns in a step: the
-// token id `vocabulary` + i names row i.
+// token id `vocabulary` + i names row i. Its last `most_pages` rows are not the host's: `forward` keeps the hidden
+// states of a step's tokens there for `forward_mtp`.
 typedef enum { MLCC_PAGED = 0, MLCC_WINDOW = 1, MLCC_STATES = 2, MLCC_EMBEDDINGS = 3 } mlcc_group_kind;
 
 // A cache group: layers whose caches grow and are freed together.

@@ -19,7 +19,7 @@ from mlcc_compiler.kernels.cpu.elementwise import (
     rope,
 )
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.kv_cache import append, rope_and_append
+from mlcc_compiler.kernels.cpu.kv_cache import append, hidden_states, rope_and_append
 from mlcc_compiler.kernels.cpu.linear import amx_gated, linear
 from mlcc_compiler.kernels.cpu.moe import biased_router, expert_bias, experts, router
 from mlcc_compiler.kernels.cpu.sampling import adjust, top_logprobs
@@ -62,6 +62,8 @@ FACTORIES: dict[str, Factory] = {
     "inputs_embeds": inputs_embeds.inputs_embeds,
     "embedding_bag": inputs_embeds.embedding_bag,
     "cross_attention": cross_attention.cross_attention,
+    "keep_hidden": hidden_states.keep_hidden,
+    "hidden_states": hidden_states.hidden_states,
     "read_step": append.read_step,
     "append_kv": append.append_kv,
     "rotate_and_append": rope_and_append.rotate_and_append,

@@ -1,6 +1,6 @@
 """DeepSeek V3 and R1 (DeepSeek-AI, 2024) and Kimi K2 (Moonshot AI, 2025): DeepSeek V2's latent
-attention, and a router with sigmoid scores, a selection bias and groups. Multi-token-prediction
-layers are left out.
+attention, and a router with sigmoid scores, a selection bias and groups. Of its
+multi-token-prediction layers the first drafts with `--mtp`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ DEFAULTS = deepseek_v2.DEFAULTS | {
     "topk_method": None,
     "scoring_func": None,
 }
+MTP = glm4_moe.MTP
 ALIASES = {"num_local_experts": "n_routed_experts"}
 """Other names of fields, which overrule them as in transformers."""
 

@@ -1,16 +1,18 @@
 """GLM-4.5 and 4.6 (Zhipu AI, 2025): dense layers first, then mixtures with a shared expert, whose
 router has sigmoid scores and a selection bias (DeepSeek-AI, 2024).
 
-Its multi-token-prediction layers are left out.
+Of its multi-token-prediction layers the first drafts with `--mtp`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
+    Mtp,
     common_fields,
     rope_from_hf,
     rope_parameters,
@@ -18,6 +20,9 @@ from mlcc_compiler.models.config import (
 from mlcc_compiler.models.fields import HfConfig, positive, refuse, require
 from mlcc_compiler.models.layers import PreNormLayer
 from mlcc_compiler.models.moe import Experts, MixtureOfExperts, chosen_of, correction_of, count_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 DEFAULTS = DECODER_DEFAULTS | {
     "attention_bias": False,
@@ -36,6 +41,7 @@ DEFAULTS = DECODER_DEFAULTS | {
     "topk_group": 1,
     "use_qk_norm": False,
 }
+MTP = Mtp(normed=False)
 ALIASES = {"num_local_experts": "n_routed_experts"}
 """Other names of fields, which overrule them as in transformers."""
 _LEAST = 1e-20
@@ -50,6 +56,10 @@ class Config(DecoderConfig):
 
     experts: Experts | None
     sparse: tuple[bool, ...]
+
+    def with_layer(self) -> Self:
+        """One more layer, with a mixture if there is one."""
+        return replace(super().with_layer(), sparse=(*self.sparse, self.experts is not None))
 
 
 class Layer(PreNormLayer):
@@ -74,7 +84,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         ropes=(rope_from_hf(hf, context, overrides={"partial_rotary_factor": part}),),
         qkv_bias=bool(hf["attention_bias"]),
         qk_norm=bool(hf["use_qk_norm"]),
-        ignored=(rf"^model\.layers\.({layers}|{layers + 1}|{layers + 2})\.",),
+        ignored=(r"^mtp\.", rf"^model\.layers\.({layers}|{layers + 1}|{layers + 2})\."),
         sparse=tuple(i >= dense for i in range(layers)),
         experts=experts_of(hf) if dense < layers else None,
     )

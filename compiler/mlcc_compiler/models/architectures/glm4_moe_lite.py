@@ -25,6 +25,7 @@ DEFAULTS = deepseek_v3.DEFAULTS | {
     "topk_group": 1,
     "mlp_layer_types": None,
 }
+MTP = deepseek_v3.MTP
 ALIASES = deepseek_v3.ALIASES
 _TYPES = ("dense", "sparse")
 

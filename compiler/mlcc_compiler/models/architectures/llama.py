@@ -7,13 +7,14 @@ from __future__ import annotations
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
+    Mtp,
     common_fields,
     rope_from_hf,
 )
 from mlcc_compiler.models.fields import HfConfig
 from mlcc_compiler.models.layers import PreNormLayer
 
-Layer = PreNormLayer
+Layer, MTP = PreNormLayer, Mtp(normed=True)
 
 DEFAULTS = DECODER_DEFAULTS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
+    Mtp,
     common_fields,
     rope_from_hf,
     windows_by_type,
@@ -12,7 +13,7 @@ from mlcc_compiler.models.config import (
 from mlcc_compiler.models.fields import HfConfig, layer_types, require
 from mlcc_compiler.models.layers import PreNormLayer
 
-Layer = PreNormLayer
+Layer, MTP = PreNormLayer, Mtp(normed=True)
 
 DEFAULTS = DECODER_DEFAULTS | {
     "max_position_embeddings": 32768,

@@ -9,11 +9,11 @@ from mlcc_compiler.ir._tvm import Tensor
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.architectures import qwen2
 from mlcc_compiler.models.causal_lm import Decoder
-from mlcc_compiler.models.config import DecoderConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.config import DecoderConfig, Mtp, common_fields, rope_from_hf
 from mlcc_compiler.models.fields import HfConfig
 from mlcc_compiler.models.layers import PreNormLayer
 
-Layer = PreNormLayer
+Layer, MTP = PreNormLayer, Mtp(normed=True)
 
 
 class Stack(Decoder):

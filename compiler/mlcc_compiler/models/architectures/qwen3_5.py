@@ -1,5 +1,5 @@
 """Qwen3.5, dense, its text (Qwen Team, 2026): Qwen3-Next with an MLP in each layer, and a separate
-matrix for each of the delta rule's inputs. Its multi-token-prediction heads are left out.
+matrix for each of the delta rule's inputs. Its multi-token-prediction layer drafts with `--mtp`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ DEFAULTS = DECODER_DEFAULTS | {
     "linear_num_value_heads": 32,
 }
 """Sizes too: a text_config inside a multimodal config.json is written without its defaults."""
+
+
+MTP = qwen3_next.MTP
 
 
 class DeltaNet(qwen3_next.DeltaNet):

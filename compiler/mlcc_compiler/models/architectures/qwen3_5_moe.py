@@ -1,6 +1,6 @@
 """Qwen3.5 with experts, its text (Qwen Team, 2026): Qwen3.5 with a mixture and a shared expert in
-every layer; the weights of the chosen always sum to 1. Image and multi-token-prediction parts are
-left out.
+every layer; the weights of the chosen always sum to 1. Its multi-token-prediction layer drafts
+with `--mtp`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULTS = qwen3_5.DEFAULTS | {
 }
 del DEFAULTS["intermediate_size"]
 
-Layer = qwen3_5.Layer
+Layer, MTP = qwen3_5.Layer, qwen3_5.MTP
 
 
 def read_config(hf: HfConfig, context: int) -> qwen3_next.Config:

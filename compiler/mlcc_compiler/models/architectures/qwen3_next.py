@@ -2,13 +2,14 @@
 of attention with an output gate; mixtures of experts with a shared one. Norms multiply by 1 +
 weight.
 
-Its multi-token-prediction heads (`mtp.*`) are left out.
+Its multi-token-prediction layer (`mtp.*`) drafts with `--mtp`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mlcc_compiler.ir._tvm import Tensor, nn
 from mlcc_compiler.ir.states import ConvShape, DeltaShape
@@ -17,12 +18,16 @@ from mlcc_compiler.models.architectures import qwen3_moe
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
+    Mtp,
     common_fields,
     rope_from_hf,
 )
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import Attention, Convolution, GatedMLP, Linear, RMSNorm
 from mlcc_compiler.models.moe import Experts, MixtureOfExperts, chosen_of, count_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 DEFAULTS = DECODER_DEFAULTS | {
     "max_position_embeddings": 32768,
@@ -43,6 +48,7 @@ DEFAULTS = DECODER_DEFAULTS | {
     "decoder_sparse_step": 1,
     "mlp_only_layers": None,
 }
+MTP = Mtp(normed=True)
 _ATTENTION = ("linear_attention", "full_attention")
 
 
@@ -55,6 +61,11 @@ class Config(DecoderConfig):
     linear: tuple[bool, ...]
     experts: Experts | None
     sparse: tuple[bool, ...]
+
+    def with_layer(self) -> Self:
+        """One more layer of attention, with a mixture where the last layer has one."""
+        linear, sparse = (*self.linear, False), (*self.sparse, self.sparse[-1])
+        return replace(super().with_layer(), linear=linear, sparse=sparse)
 
 
 class GatedAttention(Attention):

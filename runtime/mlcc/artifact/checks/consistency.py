@@ -163,9 +163,14 @@ def _of_embeddings(manifest: ManifestRecord) -> Iterator[str]:
     columns, room = manifest.token_columns, manifest.embeddings
     if columns != tuple(name for name in TOKEN_COLUMNS if name in columns):
         yield f"has columns of tokens that make no sense: {columns!r:.80}"
-    if room is not None and not (1 <= room.slots <= _INT32 and 1 <= room.width <= 1 << 20):
-        yield "has embeddings of no sound shape"
-    if manifest.vision is not None and room is None:
+    if room is not None:
+        sound = room.slots >= 0 and room.hidden >= 0 and 1 <= room.rows <= _INT32
+        if not sound or not 1 <= room.width <= 1 << 20:
+            yield "has embeddings of no sound shape"
+    hidden = room.hidden if room else 0
+    if ("hidden_row" in columns) != (hidden > 0) or hidden > manifest.limits.max_step_tokens:
+        yield "has no place for the hidden states of a step's tokens, or one that no layer reads"
+    if manifest.vision is not None and (room is None or not room.slots):
         yield "has a vision tower, and a step has no room for its rows"
 
 

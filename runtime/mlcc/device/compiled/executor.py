@@ -78,7 +78,7 @@ class CompiledExecutor:
                 handle.index,
                 tuple(name.encode() for name in model.functions),
                 tuple(_weight(w, model.streamed) for w in model.weights),
-                _groups(capacity),
+                _groups(capacity, model.embeddings),
                 _caches(model.caches, capacity.pools, model.embeddings),
                 _layout(capacity.layout),
                 (
@@ -294,7 +294,7 @@ def _weight(weight: TensorEntry, streamed: bool) -> c.Weight:
     return bytes(weight.path), weight.start, weight.dtype.encode(), tuple(weight.shape), matrices
 
 
-def _groups(capacity: Capacity) -> tuple[c.Group, ...]:
+def _groups(capacity: Capacity, embeddings: EmbeddingsInfo | None) -> tuple[c.Group, ...]:
     """The cache groups, then the embeddings: a group without columns in a step."""
     groups = tuple(
         (c.KINDS[group.kind], group.page_size, pool, most_pages)
@@ -302,8 +302,9 @@ def _groups(capacity: Capacity) -> tuple[c.Group, ...]:
             capacity.groups, capacity.pools, capacity.most_pages, strict=True
         )
     )
-    slots = capacity.embedding_slots
-    return (*groups, (c.KINDS["embeddings"], 1, slots, 0)) if slots else groups
+    if embeddings is None:
+        return groups
+    return (*groups, (c.KINDS["embeddings"], 1, embeddings.rows, embeddings.hidden))
 
 
 def _caches(
@@ -316,7 +317,7 @@ def _caches(
     )
     if embeddings is None:
         return found
-    return (*found, (len(caches), b"float32", (embeddings.slots, embeddings.width)))
+    return (*found, (len(caches), b"float32", (embeddings.rows, embeddings.width)))
 
 
 def _adapters(room: AdaptersInfo | None) -> c.Adapters:

@@ -46,8 +46,24 @@ def cross_attention(
     return out
 
 
+def keep_hidden(step: StepView, rows: Array, x: Array, picked: Array) -> Array:
+    """Rows of x; all of x is kept behind the host's rows."""
+    first = len(rows) - step.layout.max_tokens
+    rows[first : first + len(x), : x.shape[1]] = x
+    return x[picked]
+
+
+def hidden_states(step: StepView, rows: Array, ids: Array, width: int) -> Array:
+    """The kept rows that the step names, or zeros."""
+    named = step.tokens("hidden_row")
+    first = len(rows) - step.layout.max_tokens
+    return np.where(named[:, None] >= 0, rows[first + named, :width], 0).astype(rows.dtype)
+
+
 OPERATORS: dict[str, Callable[..., Any] | EmbeddingsOperator | SourceOperator] = {
     "mlcc.inputs_embeds": EmbeddingsOperator(inputs_embeds),
     "mlcc.embedding_bag": embedding_bag,
+    "mlcc.keep_hidden": SourceOperator(keep_hidden),
+    "mlcc.hidden_states": SourceOperator(hidden_states),
     "mlcc.cross_attention": SourceOperator(cross_attention),
 }

@@ -72,10 +72,11 @@ class ReferenceExecutor:
         self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
         self.depth, self._first_timestamp = 1, first_timestamp
         self.weights = {name: self._cast(array) for name, array in weights.items()}
-        self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
+        constants = {**graph["constants"], **graph.get("mtp", graph)["constants"]}
+        self.constants = {n: self._cast(np.array(v)) for n, v in constants.items()}
         self.caches = layer_caches(caches, capacity.pools, self.dtype)
         self._adapters = None if adapters is None else ReferenceAdapters(adapters, self.dtype)
-        rows = (embeddings.slots, embeddings.width) if embeddings else (0, 0)
+        rows = (embeddings.rows, embeddings.width) if embeddings else (0, 0)
         self.embeddings: Array = np.full(rows, np.nan, self.dtype)
         self._infos = tuple(caches)
         self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
@@ -176,7 +177,8 @@ class ReferenceExecutor:
             "logit_rows": rows,
             **self.constants,
         }
-        for node in self.graph["nodes"]:
+        graph = self.graph["mtp"] if batch.mtp else self.graph
+        for node in graph["nodes"]:
             inputs = [self._value(values, name) for name in node["in"]]
             operator = OPERATORS[node["op"]]
             if isinstance(operator, CachedOperator):
@@ -193,7 +195,7 @@ class ReferenceExecutor:
             if self._adapters is not None and batch.adapted and node["op"] == "mlcc.linear":
                 result = self._adapters.add(step, node["in"][1], inputs[0], result)
             values[node["out"]] = result
-        logits: Array = values[self.graph["output"]]
+        logits: Array = values[graph["output"]]
         return logits
 
     def vectors(self, batch: Batch, width: int) -> Array:

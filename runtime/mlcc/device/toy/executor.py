@@ -28,6 +28,7 @@ from mlcc.device.check_batch import (
 )
 from mlcc.device.toy.caches import HashStates, TokenPages, chain_of, words
 from mlcc.device.toy.logits import ABOVE, adjust, choose, likeliest, toy_logits
+from mlcc.device.toy.mtp import ToyMtp
 from mlcc.engine.batch.adjustments import AdjustedRow, Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result, TopLogprobs
 from mlcc.engine.batch.filters import NO_FILTERS, FilterParams
@@ -101,6 +102,7 @@ class ToyExecutor:
         self._queue: deque[tuple[Batch, list[Span], dict[int, AdjustedRow], list[int]]] = deque()
         self._embeddings: dict[int, int] = {}
         """Slot -> the token that stands for the row in it."""
+        self._mtp = ToyMtp(capacity)
         self._adapters: dict[int, int] = {}
         """Contents of the LoRA slots once all submitted steps are done."""
         self._rows_before = 0
@@ -192,19 +194,30 @@ class ToyExecutor:
         columns = (batch.column(layout.copies, name) for name in layout.copies.columns)
         for g, source, to in zip(*columns, strict=True):
             self._caches[int(g)].copy(int(source), int(to))
+            self._mtp.copy(int(g), int(source), int(to))
         ids = map(int, batch.column(layout.tokens, "id"))
         tokens = [t if t >= 0 else self._last_sampled[-1 - t] for t in ids]
         vocab = self.capacity.vocab_size
         tokens = [t if t < vocab else self._embeddings[t - vocab] for t in tokens]
+        seen = self._mtp.run(batch, spans, tokens) if batch.mtp else None
+        views = seen or self._views(spans, tokens, adapters)
+        if layout.has_mtp:
+            self._mtp.keep(views)
+        sampled = self._sample(batch, spans, views)
+        sampled, top = self._choose(batch, sampled, adjusted)
+        self._last_sampled = [token for token, _ in sampled]
+        return Result(self._last_sampled, [p for _, p in sampled], top)
+
+    def _views(
+        self, spans: Sequence[Span], tokens: Sequence[int], adapters: Sequence[int]
+    ) -> list[list[list[list[int]]]]:
+        """Of each sequence, by group, what each of its tokens sees."""
         views = []
         for span, adapter in zip(spans, adapters, strict=True):
             mine = tokens[span.first : span.first + span.count]
             seen = [c.run(span, g, mine, adapter) for g, c in enumerate(self._caches)]
             views.append(seen + [[words(adapter)] * span.count] * bool(adapter))
-        sampled = self._sample(batch, spans, views)
-        sampled, top = self._choose(batch, sampled, adjusted)
-        self._last_sampled = [token for token, _ in sampled]
-        return Result(self._last_sampled, [p for _, p in sampled], top)
+        return views
 
     def _choose(
         self,

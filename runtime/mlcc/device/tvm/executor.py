@@ -138,7 +138,7 @@ class TvmExecutor:
         """The tensor of rows that the host writes, if the library reads some."""
         if embeddings is None:
             return []
-        shape = embeddings.slots, embeddings.width
+        shape = embeddings.rows, embeddings.width
         advice = "use a smaller --max-step-tokens"
         made = self._allocate("embeddings", advice, self._tensors.empty, shape, "float32")
         return [made]
@@ -287,7 +287,7 @@ class TvmExecutor:
 
     def _run_decode(self, batch: Batch, step: Any) -> Any | None:
         """A step of one token a sequence, where the library has graphs for it; else None."""
-        if self._graphs is None or batch.adapted:
+        if self._graphs is None or batch.adapted or batch.mtp:
             return None
         if (bucket := self._graphs.bucket_of(batch)) is None:
             return None
@@ -296,6 +296,10 @@ class TvmExecutor:
 
     def _run_forward(self, batch: Batch, step: Any) -> Any:
         sizes = self._sizes(batch.sizes)
+        if batch.mtp:
+            forward = self._function("forward_mtp")
+            fixed = self._last_sampled, self._caches, self._weights
+            return self._call(forward, step, sizes, *fixed)
         if batch.adapted and self._adapters is not None:
             held = self._caches, self._adapters.tensors, self._weights
             forward = self._function("forward_adapters")

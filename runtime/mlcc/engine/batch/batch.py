@@ -92,6 +92,12 @@ class Batch:
         layout = self.layout
         return self.words[layout.header.at("adapted")] if layout.adapter_slots else 0
 
+    @property
+    def mtp(self) -> bool:
+        """Whether the step runs `forward_mtp` instead of `forward`."""
+        layout = self.layout
+        return layout.has_mtp and self.words[layout.header.at("mtp")] == 1
+
     def num_pages(self, group: int) -> int:
         """Entries of a group's page list, over all sequences."""
         table = self.layout.sequences
@@ -202,6 +208,7 @@ class Capacity:
         max_batch: int,
         max_step_tokens: int,
         max_rows: int | None = None,
+        token_columns: tuple[str, ...] = (),
     ) -> Capacity:
         """A capacity whose layout has just these bounds."""
         rows = max_rows or max_batch
@@ -212,6 +219,7 @@ class Capacity:
             max_sequences=max_batch,
             max_rows=rows,
             max_copies=max_batch,
+            token_columns=token_columns,
         )
         return cls(vocab_size, context, layout, tuple(pools), max_batch, max_step_tokens, rows)
 
@@ -287,8 +295,12 @@ NO_COLUMNS: Mapping[str, array[int]] = {}
 class BatchWriter:
     """Fills a buffer with a step: all sequences in turn, each followed by its rows."""
 
-    def __init__(self, layout: StepLayout, into: memoryview | None = None) -> None:
-        """into: int32[layout.words] of the device; without it the batch has its own buffer."""
+    def __init__(
+        self, layout: StepLayout, into: memoryview | None = None, mtp: bool = False
+    ) -> None:
+        """into: int32[layout.words] of the device; without it the batch has its own buffer. mtp:
+        whether the step runs `forward_mtp`, if the layout has it."""
+        self._mtp = mtp
         self._layout, self._words = layout, new_words(layout) if into is None else into
         self._tokens = self._sequences = self._rows = self._copies = self._top_logprobs = 0
         self._adapted = 0
@@ -388,14 +400,14 @@ class BatchWriter:
             begins.append(at)
             words[at : at + len(pages)] = pages
             at += len(pages)
-        adapted: tuple[int, ...] = ()
+        more = [int(self._mtp)] if layout.has_mtp else []
         if layout.adapter_slots:
             record += NO_ADAPTER
-            adapted = (self._adapted,)
+            more.append(self._adapted)
         table = layout.sequences
         table.pack_into(words, table.first_byte + table.entry_bytes * self._sequences, *record)
         counts = (self._tokens, self._sequences, self._rows, self._copies, self._top_logprobs)
-        layout.header.pack_into(words, 0, *counts, *begins, *adapted)
+        layout.header.pack_into(words, 0, *counts, *begins, *more)
         return Batch(layout, words)
 
     def _further(

@@ -32,6 +32,9 @@ _ALIGNMENT = 64
 HEADER = ("tokens", "sequences", "rows", "copies", "top_logprobs")
 """Counts, and the most top log-probabilities that a row requests; after them, for each group with
 pages, the word at which its page list begins."""
+MTP = ("mtp",)
+"""Added to the header of a model with a multi-token-prediction layer, after the page lists: 1 = the
+step runs `forward_mtp`, the layer alone, instead of `forward`."""
 TOKENS = ("id", "position", "sequence")
 """A negative id -1 - i stands for "the token sampled for row i of the previous step"."""
 SEQUENCES = ("first_token", "length")
@@ -60,10 +63,11 @@ TOKEN_COLUMNS = (
 
 visible_until: the position of the last token that a query attends to, its own or, in an image that
 is seen both ways, the image's last. position_t, position_h, position_w: time, row and column of
-multimodal rope (M-RoPE). hidden_row: the row of the previous step whose hidden state a draft head
-continues from; -1 = none. visible_from: the position of the first token that a query attends to,
-in layers whose attention is in windows of an image. source_row: the row of the embeddings from
-which on an encoder's keys and values of the sequence lie, for cross-attention.
+multimodal rope (M-RoPE). hidden_row: in a step of `forward_mtp`, the token of the step before whose
+hidden state the layer continues from; -1 = none, zeros. visible_from: the position of the first
+token that a query attends to, in layers whose attention is in windows of an image. source_row: the
+row of the embeddings from which on an encoder's keys and values of the sequence lie, for
+cross-attention.
 """
 MOST_TOP_LOGPROBS = 20
 """Compiled into every library: the most that OpenAI's API allows."""
@@ -181,7 +185,13 @@ class StepLayout:
     @cached_property
     def header(self) -> Table:
         lists = [f"pages.{g}" for g, group in enumerate(self.groups) if group.has_pages]
-        return Table("header", (*HEADER, *lists, *(ADAPTED if self.adapter_slots else ())), 1, 0)
+        more = (*(MTP if self.has_mtp else ()), *(ADAPTED if self.adapter_slots else ()))
+        return Table("header", (*HEADER, *lists, *more), 1, 0)
+
+    @property
+    def has_mtp(self) -> bool:
+        """Whether the library has `forward_mtp`."""
+        return "hidden_row" in self.token_columns
 
     @cached_property
     def sequences(self) -> Table:
@@ -226,11 +236,13 @@ class StepLayout:
         max_sequences: int,
         max_rows: int,
         max_copies: int,
+        token_columns: tuple[str, ...] = (),
     ) -> StepLayout:
         """With space for the page lists of `max_sequences` sequences at their longest."""
         lists = sum(group.most_pages(context, max_tokens) for group in groups if group.has_pages)
         pages = max_sequences * lists
-        return cls(tuple(groups), max_tokens, max_sequences, max_rows, pages, max_copies)
+        sizes = max_tokens, max_sequences, max_rows, pages, max_copies
+        return cls(tuple(groups), *sizes, token_columns=token_columns)
 
     @property
     def sizes(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 
 from mlcc.engine.batch.batch import Batch, BatchWriter, Cache, Capacity
@@ -39,6 +40,17 @@ class ManualSteps:
                 writer.row(first + i, top_logprobs=top_logprobs)
             self.pools.advance(caches)
             self.lengths[s] += len(ids)
+        return writer.finish()
+
+    def mtp_step(self, tokens: Sequence[int], position: int, hidden_rows: array[int]) -> Batch:
+        """A step of `forward_mtp` for the first sequence, with logits after every token. Each token
+        follows one of the positions from `position` on; hidden_rows: the column of that name."""
+        writer = BatchWriter(self.capacity.layout, mtp=True)
+        caches = self._caches[0]
+        self.pools.grow(caches, position + len(tokens))
+        first = writer.sequence(tokens, position, caches, columns={"hidden_row": hidden_rows})
+        for i in range(len(tokens)):
+            writer.row(first + i)
         return writer.finish()
 
     def _room(self, s: int, count: int) -> list[Cache]:

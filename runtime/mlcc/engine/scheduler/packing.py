@@ -106,7 +106,7 @@ def pack(
     for copy in pools.copies:
         writer.copy(*copy)
     pools.clear_copies()
-    for seq, count in sorted(chunks, key=_is_prefill):
+    for seq, count in step_order(chunks):
         ids, columns = _tokens(seq, count), NO_COLUMNS
         if seq.images and seq.images[-1].end > seq.computed:
             ids = images.placed(int32(ids), seq.images, seq.computed)
@@ -173,8 +173,9 @@ def _prompt_rows(writer: BatchWriter, seq: TokenSequence, first: int, count: int
         yield Row(seq, at)
 
 
-def _is_prefill(chunk: Chunk) -> bool:
-    return chunk[1] > 1
+def step_order(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks in the order in which a step has them: single tokens first."""
+    return sorted(chunks, key=lambda chunk: chunk[1] > 1)
 
 
 def _tokens(seq: TokenSequence, count: int) -> Sequence[int]:

@@ -57,7 +57,7 @@ class ModelProposer:
         """The draft after the tokens that are known now."""
         if self.draft_start != len(self.tokens) or not self.draft:
             return None
-        return Proposal(self.draft[:most], ORIGIN)
+        return Proposal(self.draft[:most], self.origin)
 
     def num_to_draft(self, worthwhile: int) -> int:
         """`worthwhile`, or now and then 1 if that is 0, to learn whether drafting pays by now."""
@@ -106,6 +106,10 @@ class DraftModel:
     ) -> ModelProposer:
         """Opens a proposer, for `Speculator`."""
         return ModelProposer(tokens)
+
+    def runner(self, speculator: Speculator, pools: CacheManager) -> DraftRunner:
+        """Plans the draft model's steps."""
+        return DraftRunner(self, speculator, pools)
 
 
 class DraftRunner:

@@ -29,7 +29,7 @@ _DECAY = 0.9
 """Decay of a sequence's own statistics, per observation."""
 _SHARED_DECAY = 0.98
 """Decay of the statistics of all sequences."""
-_INITIAL = {"tree": 0.8, "gram5": 0.7, "gram3": 0.5, "gram2": 0.3}
+_INITIAL = {"tree": 0.8, "mtp": 0.7, "gram5": 0.7, "gram3": 0.5, "gram2": 0.3}
 """Initial acceptance rate of the first draft token, by origin; others: 0.6."""
 _PRIOR_WEIGHT = 4.0
 """Observations after which a sequence's own rates weigh as much as the shared ones."""
@@ -91,6 +91,10 @@ class AcceptanceRates:
     next: float = 0.8
     weight: float = 0.0
 
+    def expected(self, drafted: int) -> float:
+        """Expected number of accepted tokens of a draft."""
+        return self.first * sum(self.next**i for i in range(drafted))
+
     def observe(self, drafted: int, accepted: int, decay: float) -> None:
         """Of `drafted` tokens in a row, `accepted` were accepted."""
         self.weight = self.weight * decay + 1
@@ -130,7 +134,7 @@ class DraftState:
         if proposal is None or not proposal.tokens:
             return ()
         acceptance, count = self.acceptance_of(proposal.origin), len(proposal.tokens)
-        if self.proposer.free:
+        if self.proposer.free or proposal.origin != self.proposer.origin:
             count = self.speculator.allocate(acceptance, count)
         if not count:
             if self.untried is None:

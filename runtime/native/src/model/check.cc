@@ -123,14 +123,14 @@ void check_tokens(const Layout& layout, const int32_t* words, const Step& step, 
 }
 
 // Columns that only some models have.
-void check_further_tokens(const Layout& layout, const int32_t* words, const Step& step, int32_t previous_rows) {
+void check_further_tokens(const Layout& layout, const int32_t* words, const Step& step, int32_t previous_tokens) {
   const Table& table = layout.tokens;
   for (int c = 0; c < token_columns::width; ++c) {
     if (layout.in_tokens[c] < 0) continue;
     const int32_t* at = words + table.offset + layout.in_tokens[c];
     bool row = c == token_columns::hidden_row;
     bool source = c == token_columns::source_row;
-    int32_t most = row ? previous_rows : source ? std::max(layout.embeddings, 1) : layout.bounds.context;
+    int32_t most = row ? previous_tokens : source ? std::max(layout.embeddings, 1) : layout.bounds.context;
     all_within(at, step.tokens, table.width, row ? -1 : 0, most,
                "a further column of a token out of range");
   }
@@ -213,14 +213,18 @@ void check_row(const Layout& layout, const int32_t* words, const int32_t* row, i
 
 }  // namespace
 
-Step check_step(const Layout& layout, const int32_t* words, int32_t previous_rows) {
+Step check_step(const Layout& layout, const int32_t* words, const Previous& previous) {
   Step step = counts_of(layout, words);
-  check_tokens(layout, words, step, previous_rows);
-  check_further_tokens(layout, words, step, previous_rows);
+  check_tokens(layout, words, step, previous.rows);
+  check_further_tokens(layout, words, step, previous.tokens);
   for (size_t g = 0; g < layout.groups.size(); ++g) check_group(layout, words, step, g);
   check_rows(layout, words, step);
   check_copies(layout, words, step);
   step.adapted = check_adapters(layout, words, step);
+  if (layout.in_header_mtp >= 0) {
+    within(words[layout.in_header_mtp], 0, 2, "another function than forward and forward_mtp");
+    step.mtp = words[layout.in_header_mtp] == 1;
+  }
   return step;
 }
 

@@ -22,6 +22,7 @@ namespace window_tokens { constexpr int slot = 0, width = 1; }
 namespace window_sequences { constexpr int first_page = 0, page_number = 1, width = 2; }
 namespace state_tokens { constexpr int width = 0; }
 namespace state_sequences { constexpr int slot_in = 0, slot_out = 1, width = 2; }
+namespace mtp_header { constexpr int mtp = 0, width = 1; }
 namespace adapted_header { constexpr int adapted = 0, width = 1; }
 namespace adapter_sequences { constexpr int adapter = 0, adapter_rank = 1, width = 2; }
 namespace token_columns { constexpr int visible_until = 0, position_t = 1, position_h = 2, position_w = 3, hidden_row = 4, visible_from = 5, source_row = 6, width = 7; }

@@ -41,7 +41,8 @@ Layout::Layout(const mlcc_executor_options& options)
       adapter_slots(options.adapter_slots),
       adapter_rank(options.adapter_rank),
       in_header(-1),
-      in_sequences(-1) {
+      in_sequences(-1),
+      in_header_mtp(-1) {
   int32_t next_header = header::width, next_sequences = sequences::width, next_tokens = tokens::width;
   for (int i = 0; i < options.num_groups; ++i) {
     const mlcc_group& record = options.groups[i];
@@ -63,7 +64,8 @@ Layout::Layout(const mlcc_executor_options& options)
       case MLCC_EMBEDDINGS:
         require(i == options.num_groups - 1, "embeddings before other groups");
         require(int64_t{options.bounds.vocabulary} + record.pool <= INT32_MAX, "too many embeddings");
-        embeddings = record.pool;
+        require(record.most_pages <= record.pool, "more hidden states than rows of embeddings");
+        embeddings = record.pool - record.most_pages;
         break;
       default:
         throw Error(MLCC_ARGUMENT, "a cache group of an unknown kind");
@@ -76,6 +78,10 @@ Layout::Layout(const mlcc_executor_options& options)
     groups.push_back(group);
   }
   require(adapter_slots >= 0 && adapter_rank >= 0, "a negative room for adapters");
+  if ((options.token_columns >> token_columns::hidden_row & 1) != 0) {
+    in_header_mtp = next_header;
+    next_header += mtp_header::width;
+  }
   if (adapter_slots > 0) {
     in_header = next_header;
     in_sequences = next_sequences;

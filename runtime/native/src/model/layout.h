@@ -36,6 +36,7 @@ struct Layout {
   // Adapters: their columns and that of the header's count; -1 = no slots.
   int32_t adapter_slots, adapter_rank;
   int32_t in_header, in_sequences;
+  int32_t in_header_mtp;  // the header's word for `forward_mtp`; -1 = the library has none
   // Further columns of tokens, by the index of columns.h; -1 = the model does not read it.
   int32_t in_tokens[token_columns::width];
 };

@@ -12,8 +12,13 @@ namespace mlcc {
 namespace {
 
 constexpr int kGoOn = 0;  // an instrument's return value
-constexpr const char* kNames[kRoles] = {"forward",      "forward_adapters", "sample", "adjust",
-                                        "top_logprobs", "copy_pages"};
+constexpr const char* kNames[kRoles] = {"forward", "forward_adapters", "forward_mtp", "sample",
+                                        "adjust",  "top_logprobs",     "copy_pages"};
+
+Role forward_of(const Step& step) {
+  if (step.mtp) return kForwardMtp;
+  return step.adapted > 0 ? kForwardAdapters : kForward;
+}
 
 const char* library_of(const mlcc_executor_options& options) {
   require(options.library != nullptr, MLCC_ARGUMENT, "no library is named");
@@ -143,7 +148,7 @@ int32_t* Model::adjustment_words() {
 }
 
 Step Model::checked() {
-  Step step = check_step(layout_, step_words(), previous_rows_);
+  Step step = check_step(layout_, step_words(), previous_);
   log_.begin(step);
   return step;
 }
@@ -162,11 +167,12 @@ ffi::Tensor Model::forward(const Step& step, const std::vector<int64_t>& pages) 
     if (layout_.groups[g].has_pages()) sizes.push_back(pages[g]);
   }
   ffi::Shape shape(sizes.begin(), sizes.end());
-  if (step.adapted > 0) {
-    auto found = running(kForwardAdapters)(step_.there, shape, last_sampled_, caches_, low_rank_.tensors(), weights_);
+  Role role = forward_of(step);
+  if (role == kForwardAdapters) {
+    auto found = running(role)(step_.there, shape, last_sampled_, caches_, low_rank_.tensors(), weights_);
     return found.cast<ffi::Tensor>();
   }
-  return running(kForward)(step_.there, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
+  return running(role)(step_.there, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
 }
 
 void Model::adjust(const ffi::Tensor& logits) { running(kAdjust)(logits, adjustments_->there, last_sampled_); }
@@ -204,9 +210,8 @@ Results Model::results_of(const Step& step, const Decode& decode) {
 
 int64_t Model::submit(bool adjusted) {
   Step step = checked();
-  if (adjusted) check_adjustments(layout_, adjustment_words(), step, previous_rows_);
-  Role forward = step.adapted > 0 ? kForwardAdapters : kForward;
-  for (Role role : {forward, kSample}) function(role);  // fails before anything runs
+  if (adjusted) check_adjustments(layout_, adjustment_words(), step, previous_.rows);
+  for (Role role : {forward_of(step), kSample}) function(role);  // fails before anything runs
   if (adjusted) function(kAdjust);
   if (step.copies > 0) function(kCopyPages);
   if (step.top_logprobs > 0) function(kTopLogprobs);
@@ -222,7 +227,7 @@ int64_t Model::submit(bool adjusted) {
     replay(adjusted, *kept);
     results_.emplace(next_ticket_, results_of(step, *kept));
   } else {
-    Decode made{step.sequences, step.adapted > 0, decodes_.pages_of(step), {}, {}, {}, {}, {}};
+    Decode made{kind_of(step), decodes_.pages_of(step), {}, {}, {}, {}, {}};
     bool keep = decodes_.wanted(step) && !log_.is_watching();
     compute(step, adjusted, made, keep);
     results_.emplace(next_ticket_, results_of(step, made));
@@ -230,7 +235,7 @@ int64_t Model::submit(bool adjusted) {
   }
   if (!replayed || adjusted || step.top_logprobs > 0) library_.rest();
   together.finish();
-  previous_rows_ = step.rows;
+  previous_ = {step.rows, step.tokens};
   return next_ticket_++;
 }
 
@@ -249,6 +254,7 @@ ffi::Tensor Model::logits() {
   send_step(step);
   copy_pages(step);
   ffi::Tensor logits = device_.host(forward(step, step.pages));
+  previous_.tokens = step.tokens;
   library_.rest();
   together.finish();
   return logits;

@@ -38,7 +38,7 @@ struct PageIds {
 };
 
 // The functions of a library that steps call.
-enum Role { kForward, kForwardAdapters, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
+enum Role { kForward, kForwardAdapters, kForwardMtp, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
 
 class Model {
  public:
@@ -113,7 +113,7 @@ class Model {
   LowRank low_rank_;
   Inbox step_;
   ffi::Tensor last_sampled_;  // at a fixed address
-  int32_t previous_rows_ = 1;
+  Previous previous_;
   std::optional<Inbox> adjustments_;  // created at first use
   KernelLog log_;
   Decodes decodes_;

@@ -8,8 +8,6 @@ namespace {
 constexpr size_t kMost = 4;
 constexpr int64_t kFewestPages = 8;  // the minimum: a range of keys in the attention of GPUs
 
-bool is_decode(const Step& step) { return step.tokens == step.sequences && step.rows == step.sequences; }
-
 int64_t rounded(int64_t count) {
   int64_t power = kFewestPages;
   while (power < count) power *= 2;
@@ -17,6 +15,11 @@ int64_t rounded(int64_t count) {
 }
 
 }  // namespace
+
+DecodeKind kind_of(const Step& step) {
+  bool decodes = step.tokens == step.sequences && step.rows == step.sequences;
+  return {decodes ? step.sequences : 0, step.adapted > 0, step.mtp};
+}
 
 std::vector<int64_t> Decodes::pages_of(const Step& step) const {
   std::vector<int64_t> pages;
@@ -32,27 +35,23 @@ Held::Held(const Decode& decode, Workspace& workspace) : workspace_(workspace) {
 }
 
 Decode* Decodes::find(const Step& step) {
-  if (kept_.empty() || !is_decode(step)) return nullptr;
+  DecodeKind kind = kind_of(step);
+  if (kept_.empty() || kind.sequences == 0) return nullptr;
   std::vector<int64_t> pages = pages_of(step);
-  auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Decode& decode) {
-    return decode.sequences == step.sequences && decode.adapted == (step.adapted > 0) && decode.pages == pages;
-  });
+  auto found = std::find_if(kept_.begin(), kept_.end(),
+                            [&](const Decode& decode) { return decode.kind == kind && decode.pages == pages; });
   if (found == kept_.end()) return nullptr;
   kept_.splice(kept_.begin(), kept_, found);
-  before_ = step.sequences;
-  adapted_before_ = step.adapted > 0;
+  before_ = kind;
   pages_before_ = std::move(pages);
   return &kept_.front();
 }
 
 bool Decodes::wanted(const Step& step) {
-  int32_t sequences = is_decode(step) ? step.sequences : 0;
+  DecodeKind kind = kind_of(step);
   std::vector<int64_t> pages = pages_of(step);
-  bool adapted = step.adapted > 0;
-  bool again = possible_ && sequences > 0 && sequences == before_ && adapted == adapted_before_ &&
-               pages == pages_before_;
-  before_ = sequences;
-  adapted_before_ = adapted;
+  bool again = possible_ && kind.sequences > 0 && kind == before_ && pages == pages_before_;
+  before_ = kind;
   pages_before_ = std::move(pages);
   return again;
 }

@@ -13,10 +13,20 @@
 
 namespace mlcc {
 
+// Which calls a step makes: those of a decode step of this many sequences; 0 = it is no decode step.
+struct DecodeKind {
+  int32_t sequences;
+  bool adapted, mtp;  // by `forward_adapters`, `forward_mtp`
+  bool operator==(const DecodeKind& other) const {
+    return sequences == other.sequences && adapted == other.adapted && mtp == other.mtp;
+  }
+};
+
+DecodeKind kind_of(const Step& step);
+
 // The calls of such steps. They write results to the same memory as the previous step.
 struct Decode {
-  int32_t sequences;
-  bool adapted;  // by `forward_adapters`
+  DecodeKind kind;
   std::vector<int64_t> pages;  // lengths of the page lists, as passed to kernels
   Calls forward, sample;
   tvm::ffi::Optional<tvm::ffi::Tensor> logits, tokens, logprobs;
@@ -55,8 +65,7 @@ class Decodes {
   const Layout& layout_;
   bool on_host_;
   std::list<Decode> kept_;  // the most recent first
-  int32_t before_ = 0;      // sequences of the previous step, if it was a decode step
-  bool adapted_before_ = false;
+  DecodeKind before_{};     // of the previous step
   std::vector<int64_t> pages_before_;
   bool possible_ = true;
 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def capacity_of(plan: Plan) -> Capacity:
         max_batch=8,
         max_step_tokens=ROWS,
         max_rows=ROWS,
+        token_columns=plan.token_columns,
     )
 
 
@@ -79,7 +81,8 @@ def native(plan: Plan, folder: Path, capacity: Capacity, handle: DeviceHandle = 
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))
     caches = plan.caches.infos(capacity.pools)
     stored = stored_in(folder / "weights.safetensors", weights)
-    model = CompiledModel(library, stored, caches, lowered.functions)
+    rows = replace(plan.embeddings, hidden=ROWS) if plan.embeddings else None
+    model = CompiledModel(library, stored, caches, lowered.functions, embeddings=rows)
     return CompiledExecutor(model, capacity, handle, threads=2)
 
 
@@ -95,7 +98,8 @@ def reference(plan: Plan, capacity: Capacity) -> ReferenceExecutor:
     weights = {name: plan.checkpoint.tensors.read(source) for name, source in plan.sources.items()}
     graph = json.loads(graph_to_json(plan.traced))
     infos = plan.caches.infos(capacity.pools)
-    return ReferenceExecutor(graph, weights, capacity, infos, "float64")
+    rows = replace(plan.embeddings, hidden=ROWS) if plan.embeddings else None
+    return ReferenceExecutor(graph, weights, capacity, infos, "float64", embeddings=rows)
 
 
 def run_mixed(executor: Any, oracle: Any, context: int, spread: float = 1.0) -> float:

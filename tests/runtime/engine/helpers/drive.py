@@ -14,6 +14,7 @@ from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.lora import Adapter, AdapterMatrix
 from mlcc.engine.request import ImageTile
 from mlcc.engine.spec_decode.draft_model import DraftModel
+from mlcc.engine.spec_decode.mtp import MtpLayer
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.engine.text.logprobs import TokenLogprob
 
@@ -172,7 +173,13 @@ def toy_driver(
     speculator: Speculator | None = None,
     draft: Executor | None = None,
 ) -> Driver:
-    draft_model = None if draft is None else DraftModel(draft.capacity, capacity)
+    """draft: the executor of a draft model; with a capacity that has a multi-token-prediction layer
+    that layer drafts."""
+    draft_model: DraftModel | MtpLayer | None = None
+    if draft is not None:
+        draft_model = DraftModel(draft.capacity, capacity)
+    elif capacity.layout.has_mtp:
+        draft_model = MtpLayer(capacity)
     if draft_model is not None and speculator is None:
         speculator = Speculator(draft_model.open)
     engine = Engine(
@@ -180,5 +187,5 @@ def toy_driver(
         draft=draft_model,
     )  # fmt: skip
     driver = Driver(engine, ToyExecutor(capacity), depth)
-    driver.draft = draft
+    driver.draft = driver.executor if capacity.layout.has_mtp else draft
     return driver

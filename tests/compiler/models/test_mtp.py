@@ -1,0 +1,120 @@
+"""Multi-token-prediction layers: logits against torch, of prompts and of drafts from own states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mlcc.device.device import DeviceHandle
+from mlcc.engine.batch.batch import Batch, BatchWriter, int32
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import Plan, make_plan
+from mlcc_targets import Choices, get_target
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
+from tests.compiler.models.helpers.mixed import capacity_of, native, reference
+from tests.compiler.models.helpers.mtp import MtpOracle, make_mtp_checkpoint
+
+BOUND = 1e-4
+TOKENS = [5, 17, 99, 3, 42, 7, 88, 120, 64, 9, 31, 77, 18, 56, 101, 23, 11, 45, 90, 6]
+CASES = ["llama", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3"]
+
+
+def mtp_plan(folder: Path, **options: Any) -> Plan:
+    given = Options(quant="f32", context=128, max_batch=8, mtp=True, **options)
+    return make_plan(Checkpoint.open(folder), get_target("cpu"), given)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def model(request: Any, tmp_path_factory: Any) -> tuple[MtpOracle, Plan, Path]:
+    folder = tmp_path_factory.mktemp(request.param)
+    return make_mtp_checkpoint(request.param, folder), mtp_plan(folder), folder
+
+
+@pytest.mark.feature("mtp", "cpu", "runs")
+def test_native_equals_torch(model: tuple[MtpOracle, Plan, Path]) -> None:
+    oracle, plan, folder = model
+    executor = native(plan, folder, capacity_of(plan))
+    assert worst_error(executor, oracle) < BOUND
+
+
+@pytest.mark.feature("mtp", "reference", "runs")
+def test_reference_equals_torch(model: tuple[MtpOracle, Plan, Path]) -> None:
+    oracle, plan, _ = model
+    assert worst_error(reference(plan, capacity_of(plan)), oracle) < 2e-5
+
+
+@pytest.mark.usefixtures("vulkan")
+@pytest.mark.feature("mtp", "vulkan", "runs")
+@pytest.mark.parametrize("case", ["llama", pytest.param("glm4_moe", marks=pytest.mark.long)])
+def test_vulkan_equals_torch(case: str, tmp_path: Path) -> None:
+    oracle = make_mtp_checkpoint(case, tmp_path)
+    plan = replace(mtp_plan(tmp_path), target=get_target("vulkan", Choices(f16=False)))
+    executor = native(plan, tmp_path, capacity_of(plan), DeviceHandle("webgpu"))
+    error = worst_error(executor, oracle)
+    executor.close()
+    assert error < BOUND
+
+
+def worst_error(executor: Any, oracle: MtpOracle) -> float:
+    """A prompt in two chunks, each followed by the layer's step, then two drafts."""
+    steps, count, first = ManualSteps(executor.capacity), len(TOKENS), 12
+    errors, hidden = [], torch.empty(0)
+    for begin, end in ((0, first), (first, count - 1)):
+        found = executor.logits(steps.step({0: TOKENS[begin:end]}, every_row=True))
+        logits, hidden = oracle.main(TOKENS[:end])
+        errors.append(difference(found, logits[begin:]))
+        found = executor.logits(mtp_step(steps, begin, TOKENS[begin + 1 : end + 1], 0))
+        logits, states = oracle.mtp(TOKENS[1 : end + 1], hidden)
+        errors.append(difference(found, logits[begin:]))
+    assert logits.std() > 0.5
+    known = [*TOKENS[1:]]
+    for draft in (33, 71):  # each from the layer's own last state, where none was kept: zeros
+        last = found.shape[0] - 1
+        found = executor.logits(mtp_step(steps, len(known), [draft], last))
+        hidden, known = torch.cat([hidden, states[-1:]]), [*known, draft]
+        logits, states = oracle.mtp(known, hidden)
+        errors.append(difference(found, logits[-1:]))
+    found = executor.logits(mtp_step(steps, len(known), [8], -1))
+    hidden = torch.cat([hidden, torch.zeros_like(hidden[:1])])
+    errors.append(difference(found, oracle.mtp([*known, 8], hidden)[0][-1:]))
+    return max(errors)
+
+
+def difference(found: Any, expected: np.ndarray[Any, Any]) -> float:
+    return float(np.abs(np.asarray(found) - expected).max())
+
+
+def mtp_step(steps: ManualSteps, position: int, tokens: list[int], hidden: int) -> Batch:
+    """A step of the layer for sequence 0, whose states are those from `hidden` on."""
+    rows = range(hidden, hidden + len(tokens)) if hidden >= 0 else [-1] * len(tokens)
+    return steps.mtp_step(tokens, position, int32(rows))
+
+
+def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]) -> None:
+    """Only steps whose header says so run the layer."""
+    _, plan, _ = model
+    writer = BatchWriter(capacity_of(plan).layout)
+    assert not writer.finish().mtp
+    assert BatchWriter(capacity_of(plan).layout, mtp=True).finish().mtp
+
+
+def test_refusals(tmp_path: Path) -> None:
+    make_checkpoint("llama", tmp_path / "plain")
+    with pytest.raises(UnsupportedError, match="has no multi-token-prediction layer"):
+        mtp_plan(tmp_path / "plain")
+    make_checkpoint("mistral", tmp_path / "mistral")
+    with pytest.raises(
+        UnsupportedError, match="multi-token-prediction layer of 'mistral' is not supported"
+    ):
+        mtp_plan(tmp_path / "mistral")
+    make_mtp_checkpoint("llama", tmp_path / "llama")
+    with pytest.raises(UnsupportedError, match="--tp 2 and --mtp"):
+        mtp_plan(tmp_path / "llama", ranks=2, calibrate="none")

@@ -1,0 +1,195 @@
+"""The model's own layer changes when tokens come, never which. The toy's layer is exact where it
+gets the right hidden state: a draft that is wrong shows a wrong row, position or page."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine import Batch, Capacity, Engine, Request, Result, SamplingParams
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.spec_decode.mtp import MtpLayer
+from mlcc.engine.spec_decode.speculator import Speculator
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.model.speculation import Speculation
+from tests.runtime.engine.helpers.drafting import Eager
+from tests.runtime.engine.helpers.drive import Driver, small, toy_driver
+from tests.runtime.engine.spec_decode.test_speculation import numbers, some
+from tests.runtime.engine.test_against_naive import (
+    VOCAB,
+    Arrival,
+    arrivals,
+    ends,
+    run_and_compare,
+)
+
+fewer = settings(some, max_examples=60)
+STATE = CacheGroup("state")
+
+
+def with_mtp(capacity: Capacity) -> Capacity:
+    """The capacity of a model that has such a layer."""
+    layout = replace(capacity.layout, token_columns=("hidden_row",))
+    return replace(capacity, layout=layout)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Capacity:
+    context = draw(st.integers(8, 48))
+    groups = [CacheGroup("paged", draw(st.sampled_from([1, 2, 4])))]
+    groups += draw(st.sampled_from([[], [STATE], [CacheGroup("paged", 8)]]))
+    most = [2 * context // group.page_size + 2 if group.has_pages else 6 for group in groups]
+    capacity = Capacity.of(
+        groups,
+        [draw(st.integers(1, pages)) for pages in most],
+        vocab_size=VOCAB,
+        context=context,
+        max_batch=draw(st.integers(1, 5)),
+        max_step_tokens=draw(st.integers(2, 12)),
+        max_rows=draw(st.integers(2, 6)),
+    )
+    return with_mtp(capacity)
+
+
+def eager(capacity: Capacity, longest: int, seed: int) -> Speculator:
+    """Drafts at random as many tokens as may be."""
+    return Eager(MtpLayer(capacity).open, longest, draw=random.Random(seed))
+
+
+@fewer
+@given(models(), arrivals(), st.integers(1, 3), ends, st.integers(1, 5), numbers)
+def test_agrees_with_naive(
+    capacity: Capacity,
+    coming: list[Arrival],
+    depth: int,
+    eos: set[int],
+    longest: int,
+    seed: int,
+) -> None:
+    run_and_compare(capacity, coming, depth, eos, speculator=eager(capacity, longest, seed))
+
+
+LONG = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+
+
+class Always(Speculator):
+    """Drafts as many tokens as it may."""
+
+    def worthwhile(self, acceptance: object, most: int, more: float = 0.0) -> int:
+        return most
+
+    allocate = worthwhile  # type: ignore[assignment]
+
+
+def always(capacity: Capacity, longest: int, lookup: bool = False) -> Driver:
+    layer = MtpLayer(capacity)
+
+    def opened(*arguments: object) -> object:
+        proposer = layer.open(*arguments)  # type: ignore[arg-type]
+        proposer.lookup = proposer.lookup if lookup else None
+        return proposer
+
+    return toy_driver(capacity, seed=3, speculator=Always(opened, longest))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("groups", [[], [STATE]], ids=["pages", "pages and states"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_draft_is_accepted(groups: list[CacheGroup], temperature: float) -> None:
+    """Prompts in chunks of several steps, beside each other; drafts of 3 tokens each."""
+    pools = (64, 16)[: 1 + len(groups)]
+    plain = small(CacheGroup("paged", 4), *groups, pools=pools, context=128, max_batch=8)
+    capacity = with_mtp(replace(plain, max_rows=8))
+    driver = always(capacity, 3)
+    wish = replace(LONG, temperature=temperature, seed=5)
+    for name, prompt in (("a", [*range(23)]), ("b", [9, 8, 7]), ("c", [*range(40, 20, -1)])):
+        driver.add(Request(name, prompt, wish))
+    for name, got in driver.run().items():
+        assert got.finished is not None, name
+        assert got.finished.drafted_tokens == got.finished.accepted_tokens > 20
+
+
+def test_a_shared_prompt_shares_what_the_layer_computed() -> None:
+    capacity = with_mtp(small(context=128))
+    driver = always(capacity, 3)
+    for name in ("a", "b"):
+        driver.add(Request(name, [*range(17)], LONG))
+        finished = driver.run()[name].finished
+        assert finished is not None and finished.drafted_tokens == finished.accepted_tokens
+    assert driver.engine.stats().cached_tokens == 16
+
+
+def test_lost_states_cost_acceptance_alone() -> None:
+    """Two steps in flight: the layer often finds other states than those of its tokens."""
+    capacity = with_mtp(small(context=128))
+    driver = always(capacity, 3)
+    driver.depth = 2
+    driver.add(Request("a", [*range(17)], LONG))
+    got = driver.run()["a"]
+    plain = toy_driver(small(context=128), seed=3)
+    plain.add(Request("a", [*range(17)], LONG))
+    assert got.tokens == plain.run()["a"].tokens
+
+
+def test_the_better_of_layer_and_text_drafts() -> None:
+    """After a repeated prompt the text knows the answer; the layer keeps up, and drafts again once
+    the answer leaves the text."""
+    capacity = with_mtp(small(context=256, pools=(128,)))
+    speculator = Always(MtpLayer(capacity).open, 3)
+    driver = toy_driver(capacity, seed=3, speculator=speculator)
+    driver.add(Request("a", [*range(17)], LONG))
+    tokens = driver.run()["a"].tokens
+    speculator.acceptance("mtp").first = 0.5
+    before = speculator.acceptance("mtp").weight
+    driver.add(Request("b", [*range(17)], replace(LONG, max_tokens=60)))
+    got = driver.run()["b"]
+    assert got.tokens[:40] == tokens and got.finished is not None
+    assert got.finished.drafted_tokens == got.finished.accepted_tokens > 40
+    assert speculator.acceptance("tree").weight > 8
+    assert speculator.acceptance("mtp").weight > before
+
+
+def test_the_layer_is_off_where_it_does_not_pay() -> None:
+    """A layer that is always wrong is hardly asked."""
+    capacity = with_mtp(small(context=512, pools=(128,)))
+    executor, layer = Wrong(capacity), MtpLayer(capacity)
+    engine = Engine(capacity, speculator=Speculator(layer.open), draft=layer)
+    driver = Driver(engine, executor)
+    driver.draft, driver.seconds = executor, lambda: 1.0
+    driver.add(Request("a", [1, 2], replace(LONG, max_tokens=300)))
+    driver.run()
+    assert 0 < executor.of_layer < 40
+
+
+class Wrong(ToyExecutor):
+    """The toy with a layer that is wrong; counts its steps."""
+
+    of_layer = 0
+    is_layer = False
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
+        self.is_layer = batch.mtp
+        self.of_layer += batch.mtp
+        return super().submit(batch, adjustments)
+
+    def collect(self, ticket: int) -> Result:
+        found = super().collect(ticket)
+        if not self.is_layer:
+            return found
+        return found._replace(tokens=[(t + 1) % self.capacity.vocab_size for t in found.tokens])
+
+
+def test_a_model_without_the_layer_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="compile it again with `mlcc compile --mtp`"):
+        MtpLayer(small())
+    wish = Speculation.read("mtp:3")
+    assert wish is not None and wish.longest == 3
+    with pytest.raises(UnsupportedError, match="compiled without"):
+        wish.check(small())
+    with pytest.raises(InvalidRequestError, match="lookup, mtp, draft or off"):
+        Speculation.read("heads")
