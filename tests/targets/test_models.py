@@ -26,6 +26,7 @@ from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.helpers.checkpoints import RECIPES as ARCHITECTURES
 from tests.compiler.models.helpers.checkpoints import long_if_repeated, make_checkpoint, proves
+from tests.compiler.models.helpers.mtp import make_mtp_checkpoint
 from tests.helpers import needs
 from tests.targets.cuda.fat_binary import entries
 
@@ -71,6 +72,29 @@ def shown(case: str, target: str) -> Any:
         marks += [pytest.mark.feature(part, target, "refused") for part in refused]
     marks += [pytest.mark.long] if (case, target) in REPEATED else long_if_repeated(case)
     return pytest.param(case, target, marks=marks)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(target, marks=pytest.mark.feature("mtp", target, "compiles"))
+        for target in ("webgpu", "metal", "cuda")
+    ],
+)
+def test_a_multi_token_prediction_layer_compiles(target: str, tmp_path: Path) -> None:
+    needs.require_target(target)
+    make_mtp_checkpoint("llama", tmp_path)
+    tokenizer = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
+    (tmp_path / "tokenizer.json").write_text(tokenizer)
+    archs = ("sm_90",) if target == "cuda" else ()
+    row = get_target(target, Choices(archs=archs, f16=True if target == "webgpu" else None))
+    options = Options(quant="q4_g32", context=64, mtp=True)
+    out = compile_model(Checkpoint.open(tmp_path), row, tmp_path / "out", options, Progress())
+    manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())
+    assert "forward_mtp" in manifest.functions and "hidden_row" in manifest.token_columns
+    assert manifest.embeddings is not None
+    assert (manifest.embeddings.slots, manifest.embeddings.width) == (0, 64)
+    assert manifest.embeddings.hidden == manifest.limits.max_step_tokens
 
 
 @pytest.mark.parametrize(("case", "target"), [shown(*pair) for pair in CASES])
