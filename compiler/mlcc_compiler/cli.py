@@ -29,7 +29,8 @@ GROUPS = {
     "Device": ("--target", "--cpu", "--os", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits",
                "--tp"),
     "Quantization": ("--quant", "--bits", "--calibrate", "--head", "--activations", "--kv"),
-    "Model": ("--vision", "--mtp", "--reranker", "--merge-lora", "--adapter-rank", "--lora-slots"),
+    "Model": ("--vision", "--mtp", "--draft-head", "--reranker", "--merge-lora", "--adapter-rank",
+              "--lora-slots"),
     "Limits": ("--context", "--max-batch", "--max-step-tokens", "--max-rows"),
     "Output": ("--output", "--reuse-weights", "--static-library", "--dump-ir", "--quiet",
                "--verbose", "--progress"),
@@ -216,6 +217,12 @@ GROUPS = {
     help="Compile the checkpoint's multi-token-prediction layer too, for `--speculate mtp`.",
 )
 @click.option(
+    "--draft-head",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Compile an EAGLE-3 head for the checkpoint too, for `--speculate mtp`.",
+)
+@click.option(
     "--tp",
     "ranks",
     type=click.IntRange(1, MOST_RANKS),
@@ -313,6 +320,7 @@ def _folder(name: str, options: Options, merge_lora: Path | None, target: Target
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label += f"-kv-{options.kv}" if options.kv else ""
     label += "-mtp" if options.mtp else ""
+    label += "-eagle" if options.draft_head else ""
     label += f"-a{options.activations}" if _rounds_unusually(options, target) else ""
     label += f"-tp{options.ranks}" if options.ranks > 1 else ""
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name

@@ -56,6 +56,8 @@ class Options:
     """Whether a checkpoint's vision tower is compiled too."""
     mtp: bool = False
     """Whether the checkpoint's multi-token-prediction layer is compiled too, for drafts."""
+    draft_head: Path | None = None
+    """A folder with an EAGLE-3 head for the checkpoint, which takes the place of such a layer."""
     ranks: int = 1
     """Processes that compute the model together (tensor parallelism)."""
 
@@ -74,6 +76,7 @@ class Options:
             "--kv": "int8" if self.kv == "int8" else None,
             "--max-rows": self.max_rows,
             "--mtp": self.mtp or None,
+            "--draft-head": self.draft_head,
             "--static-library": self.static_library or None,
             "--tp": self.ranks if self.ranks > 1 else None,
         }
@@ -108,6 +111,7 @@ def _check_ranks(options: Options, target: Target) -> None:
         "--adapter-rank": options.adapters,
         "--bits": options.bits,
         "--mtp": options.mtp or None,
+        "--draft-head": options.draft_head,
         "--calibrate": None if options.calibrate in (NOTHING, RANDOM) else options.calibrate,
         "--static-library": options.static_library or None,
     }

@@ -23,6 +23,7 @@ from mlcc.artifact.schema import (
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.audio import audio_tower_of
+from mlcc_compiler.checkpoint.eagle import with_eagle
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.checkpoint.vision import tower_of
@@ -256,6 +257,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     target = _with_name(target, checkpoint.name)
     checkpoint, encoder_head = as_encoder(checkpoint, options.reranker, options.decoder_options)
     checkpoint = checkpoint if encoder_head else untied(checkpoint)
+    if options.draft_head is not None and encoder_head is None:
+        checkpoint = with_eagle(checkpoint, options.draft_head)
     context = context_of(checkpoint, options, encoder_head)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
@@ -280,7 +283,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         encoder_head,
         reads_images=reads_images,
         deepstack=len(tower.config.get("deepstack_visual_indexes", ())) if tower else 0,
-        mtp=options.mtp and encoder_head is None,
+        mtp=(options.mtp or options.draft_head is not None) and encoder_head is None,
     )
     if architecture.config.mtp is not None and MTP_WEIGHT not in checkpoint.tensors:
         raise UnsupportedError(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from mlcc_compiler.ir._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.eagle import EagleHead
 from mlcc_compiler.models.layers import Embedding, Linear, hidden_norm
 from mlcc_compiler.models.mtp import MultiTokenPrediction
 
@@ -26,6 +27,8 @@ class Decoder(nn.Module):
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype)
         self.layers = nn.ModuleList([layer(config, i) for i in range(config.num_layers)])
         self.norm = hidden_norm(config)
+        self.noted: dict[int, Tensor] = {}
+        """Inputs of layers, while the model is traced, for an EAGLE-3 head."""
 
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Hidden states of all tokens, a[n, hidden], before the last norm."""
@@ -65,10 +68,17 @@ class Decoder(nn.Module):
         """Run x through all layers; `layer_inputs`, if any, has a further input for each."""
         tables = self.rope_tables(positions)
         for index, layer in enumerate(self.layers):
+            self.note_input(index, x)
             rope = self.config.rope_of_layer[index]
             extra = (layer_inputs[index],) if layer_inputs else ()
             x = layer(x, None if rope is None else tables[rope], *extra)
         return x
+
+    def note_input(self, layer: int, x: Tensor) -> None:
+        """Keep the input of a layer that an EAGLE-3 head reads."""
+        mtp = self.config.mtp
+        if mtp is not None and mtp.eagle is not None and layer in mtp.eagle.inputs:
+            self.noted[layer] = x
 
 
 StackFactory = Callable[[DecoderConfig, LayerFactory], Decoder]
@@ -84,16 +94,21 @@ class CausalLM(nn.Module):
         self.model = stack(config, layer)
         if not config.tie_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, result=ops.FLOAT32)
-        if config.mtp is not None:
+        self.mtp: MultiTokenPrediction | EagleHead
+        if config.mtp is not None and config.mtp.eagle is not None:
+            self.mtp = EagleHead(config.mtp.eagle, config.num_layers, config.vocab_size)
+        elif config.mtp is not None:
             self.mtp = MultiTokenPrediction(config, layer)
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
         """Logits; with a multi-token-prediction layer the normalised states of all tokens are kept
-        for it."""
+        for it, and for an EAGLE-3 head what it makes of its three."""
         x = self.model(token_ids, positions)
-        if self.config.mtp is not None:
-            return self.logits(ops.keep_hidden(self.model.norm(x), logit_rows))
-        return self.logits(self.model.norm(ops.take_rows(x, logit_rows)))
+        if self.config.mtp is None:
+            return self.logits(self.model.norm(ops.take_rows(x, logit_rows)))
+        x = self.model.norm(x)
+        kept = x if isinstance(self.mtp, MultiTokenPrediction) else self.mtp.fuse(self.model.noted)
+        return self.logits(ops.keep_hidden(x, logit_rows, kept))
 
     def forward_mtp(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
         """The layer's logits. Each token follows the one at its position, whose kept state the step
@@ -101,10 +116,14 @@ class CausalLM(nn.Module):
         config, mtp = self.config, self.mtp
         assert config.mtp is not None
         hidden = ops.hidden_states(token_ids, config.hidden_size, config.activation_dtype)
+        if isinstance(mtp, EagleHead):
+            x = mtp(self.model.embed(token_ids), hidden, positions)
+            return mtp.logits(ops.keep_hidden(x, logit_rows, x))
         x = mtp(self.model.embed(token_ids), hidden, self.model.rope_tables(positions))
         if config.mtp.normed:
-            return self.logits(ops.keep_hidden(mtp.norm(x), logit_rows))
-        return self.logits(mtp.norm(ops.keep_hidden(x, logit_rows)))
+            x = mtp.norm(x)
+            return self.logits(ops.keep_hidden(x, logit_rows, x))
+        return self.logits(mtp.norm(ops.keep_hidden(x, logit_rows, x)))
 
     def logits(self, x: Tensor) -> Tensor:
         """x a[r, hidden], normalised -> f32[r, vocab]."""

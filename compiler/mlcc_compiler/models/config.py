@@ -59,11 +59,25 @@ class QueryScaling:
 
 
 @dataclass(frozen=True)
+class Eagle:
+    """An EAGLE-3 head, which drafts in the place of a checkpoint's own layer."""
+
+    config: DecoderConfig
+    """Of its layer, with an entry for each of the model's layers too."""
+    vocab_size: int
+    inputs: tuple[int, ...]
+    """Layers of the model whose input it reads."""
+    norm_before_residual: bool
+
+
+@dataclass(frozen=True)
 class Mtp:
     """A multi-token-prediction layer."""
 
     normed: bool
     """Whether it drafts further from its own state after its last norm, or before."""
+    eagle: Eagle | None = None
+    """None = it is the checkpoint's own."""
 
 
 @dataclass(frozen=True, kw_only=True)

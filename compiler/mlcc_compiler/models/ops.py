@@ -24,6 +24,8 @@ from mlcc_compiler.models.rope import Rope
 
 FLOAT32 = "float32"
 """Dtype of results that are float32 whatever the activations are."""
+_LEAST_LOGIT = -1e30
+"""Of tokens that cannot be drawn; WGSL has no constant for -inf."""
 READS = {
     "linear": "matrix",
     "activated_linear": "matrix",
@@ -389,16 +391,23 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     return _call("take_rows", [x, rows], [], [rows.shape[0], x.shape[1]])
 
 
-def keep_hidden(x: Tensor, rows: Tensor) -> Tensor:
-    """As `take_rows`, and keeps all rows of x a[n, hidden] on the device, for `hidden_states` of
-    the next step."""
-    return _call("keep_hidden", [x, rows], [], [rows.shape[0], x.shape[1]])
+def keep_hidden(x: Tensor, rows: Tensor, kept: Tensor) -> Tensor:
+    """As `take_rows` of x a[n, hidden]; all rows of kept a[n, hidden] stay on the device, for
+    `hidden_states` of the next step."""
+    return _call("keep_hidden", [x, rows, kept], [], [rows.shape[0], x.shape[1]])
 
 
 def hidden_states(token_ids: Tensor, width: int, dtype: str) -> Tensor:
     """Of each token of token_ids i32[n] the row of the step before that the step's `hidden_row`
     names, as `keep_hidden` kept it, or zeros -> a[n, width], where a is `dtype`."""
     return _call("hidden_states", [token_ids], [width], [token_ids.shape[0], width], dtype)
+
+
+def spread_logits(logits: Tensor, rows: Tensor) -> Tensor:
+    """logits f32[r, d] of some tokens, rows f32[vocab], whole numbers: the column of each token, or
+    -1 -> f32[r, vocab], where tokens without a column are the least likely."""
+    shape = [logits.shape[0], rows.shape[0]]
+    return _call("spread_logits", [logits, rows], [_LEAST_LOGIT], shape)
 
 
 def remap(ids: Tensor, add: int, divide: int, modulo: int) -> Tensor:

@@ -64,6 +64,7 @@ from mlcc_compiler.models.audio import whisper as whisper_audio
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
 from mlcc_compiler.models.closest_architecture import closest_architecture
 from mlcc_compiler.models.config import DecoderConfig, rope_parameters
+from mlcc_compiler.models.eagle_config import EAGLE, eagle_of
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.pooling import EncoderHead
@@ -223,7 +224,7 @@ def build_model(
         reads_images=reads_images,
         deepstack=deepstack,
     )
-    config = _with_mtp(module, config, mtp)
+    config = _with_mtp(module, config, hf, mtp)
     if encoder_head is None:
         stack = getattr(module, "Stack", Decoder)
         return Architecture(config, CausalLM(config, module.Layer, stack))
@@ -233,11 +234,13 @@ def build_model(
     return Architecture(config, model or DecoderEncoder(config, encoder_head, module.Layer))
 
 
-def _with_mtp(module: Any, config: DecoderConfig, mtp: bool) -> DecoderConfig:
-    """The config with its multi-token-prediction layer, or with its tensors left out."""
+def _with_mtp(module: Any, config: DecoderConfig, hf: HfConfig, mtp: bool) -> DecoderConfig:
+    """The config with its multi-token-prediction layer or EAGLE-3 head, or with its tensors left
+    out."""
     if not mtp:
         return replace(config, ignored=(*config.ignored, r"^mtp\."))
-    if (layer := getattr(module, "MTP", None)) is None or config.growth is not None:
+    layer = eagle_of(hf, config) if EAGLE in hf else getattr(module, "MTP", None)
+    if layer is None or config.growth is not None:
         known = sorted(name for name, each in ARCHITECTURES.items() if hasattr(each, "MTP"))
         raise UnsupportedError(
             f"--mtp: the multi-token-prediction layer of {config.architecture!r} is not supported; "

@@ -128,8 +128,8 @@ class PagedKV(Rewriter):
         out, numbers = call.ty_args[0], (dims(arguments[0])[1], dims(old)[1])
         kernel = self.kernels.kernel("keep_hidden", self.layout, *numbers)
         check_dtypes(kernel, "keep_hidden", [*arguments, old], [out])
-        function = self.add(kernel.with_attr(UPDATES, [2]), "keep_hidden")
-        call = relax.op.call_tir_inplace(function, [*arguments, old], [2, -1], [old.ty, out])
+        function = self.add(kernel.with_attr(UPDATES, [3]), "keep_hidden")
+        call = relax.op.call_tir_inplace(function, [*arguments, old], [3, -1], [old.ty, out])
         _, rows = self.items(self.builder.emit(call), 2)
         return rows
 

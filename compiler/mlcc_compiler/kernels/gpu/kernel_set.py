@@ -64,6 +64,7 @@ FACTORIES: dict[str, Factory] = {
     "cross_attention": cross_attention.cross_attention,
     "keep_hidden": hidden_states.keep_hidden,
     "hidden_states": hidden_states.hidden_states,
+    "spread_logits": hidden_states.spread_logits,
     "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,

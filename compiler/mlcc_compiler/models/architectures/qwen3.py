@@ -24,6 +24,7 @@ class Stack(Decoder):
         (table,) = self.rope_tables(positions)
         parts = 1 + config.deepstack
         for number, layer in enumerate(self.layers, 1):
+            self.note_input(number - 1, x)
             x = layer(x, table)
             if number < parts:
                 x = ops.inputs_embeds(

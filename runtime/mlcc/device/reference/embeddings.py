@@ -46,10 +46,10 @@ def cross_attention(
     return out
 
 
-def keep_hidden(step: StepView, rows: Array, x: Array, picked: Array) -> Array:
-    """Rows of x; all of x is kept behind the host's rows."""
+def keep_hidden(step: StepView, rows: Array, x: Array, picked: Array, kept: Array) -> Array:
+    """Rows of x; all of `kept` is kept behind the host's rows."""
     first = len(rows) - step.layout.max_tokens
-    rows[first : first + len(x), : x.shape[1]] = x
+    rows[first : first + len(kept), : kept.shape[1]] = kept
     return x[picked]
 
 

@@ -32,6 +32,12 @@ def embedding(token_ids: Array, table: Array) -> Array:
     return table[token_ids]
 
 
+def spread_logits(logits: Array, rows: Array, least: float) -> Array:
+    """The column of each token, or `least`."""
+    columns = rows.astype(np.int64)
+    return np.where(columns >= 0, logits[:, columns], least).astype(logits.dtype)
+
+
 def take_rows(x: Array, rows: Array) -> Array:
     """The rows of x whose logits are needed."""
     return x[rows]
@@ -225,6 +231,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.growth": growth,
     "mlcc.scale_columns": scale_columns,
     "mlcc.take_rows": take_rows,
+    "mlcc.spread_logits": spread_logits,
 }
 """By their names in the graph: arguments are the tensors, then the attributes. The executor joins
 the tables of all files of twins."""

@@ -70,6 +70,78 @@ class MtpOracle:
             return self.model.lm_head(normed).numpy(), normed if self.normed else found
 
 
+@dataclass
+class EagleOracle(MtpOracle):
+    """A model and an EAGLE-3 head, whose states are those of three layers, projected."""
+
+    inputs: tuple[int, ...] = ()
+    head: Any = None
+    tokens: Any = None
+    """Of each row of the head."""
+
+    def main(self, tokens: list[int]) -> tuple[Floats, torch.Tensor]:
+        with _float64():
+            found = self.model.model(
+                torch.tensor([tokens]), use_cache=False, output_hidden_states=True
+            )
+            three = [found.hidden_states[layer][0] for layer in self.inputs]
+            logits = self.model.lm_head(found.last_hidden_state[0])
+            return logits.numpy(), torch.cat(three, -1) @ self.parts["fc"].T
+
+    def mtp(self, tokens: list[int], hidden: torch.Tensor) -> tuple[Floats, torch.Tensor]:
+        with _float64():
+            count = len(tokens)
+            embedded = self.model.model.embed_tokens(torch.tensor(tokens))
+            both = [self.layer.input_layernorm(embedded), self.parts["hidden_norm"](hidden)]
+            positions = torch.arange(count)[None]
+            mask = torch.full((count, count), -torch.inf).triu(1)[None, None]
+            angles = self.model.model.rotary_emb(embedded, positions)
+            seen, _ = self.layer.self_attn(
+                torch.cat(both, -1)[None], attention_mask=mask, position_embeddings=angles
+            )
+            x = hidden + seen[0]
+            x = x + self.layer.mlp(self.layer.post_attention_layernorm(x))
+            logits = np.full((count, self.model.config.vocab_size), -1e30)
+            logits[:, self.tokens] = (self.parts["norm"](x) @ self.head.T).numpy()
+            return logits, x
+
+
+def make_eagle_checkpoint(model_folder: Path, folder: Path, known: int = 100) -> EagleOracle:
+    """Save a random Llama of seven layers, and an EAGLE-3 head for it that knows `known` tokens."""
+    model: Any = save_random(config_of("llama", num_hidden_layers=7), model_folder)
+    torch.manual_seed(3)
+    config = config_of("llama", num_hidden_layers=1, num_key_value_heads=4)
+    hidden = config.hidden_size
+    config._attn_implementation = "eager"
+    layer = type(model.model.layers[0])(config, 0).double()
+    width = config.num_attention_heads * config.head_dim
+    for name in ("q_proj", "k_proj", "v_proj"):
+        setattr(layer.self_attn, name, torch.nn.Linear(2 * hidden, width, bias=False).double())
+    parts: dict[str, Any] = {"fc": torch.randn(hidden, 3 * hidden).double() * hidden**-0.5}
+    for name in ("hidden_norm", "norm"):
+        parts[name] = deepcopy(model.model.norm)
+    with torch.no_grad():
+        for module in (layer, parts["hidden_norm"], parts["norm"]):
+            for parameter in module.parameters():
+                parameter.normal_(1.0 if parameter.ndim == 1 else 0.0, 0.2)
+    head = torch.randn(known, hidden).double() * 2 * hidden**-0.5
+    tokens = torch.randperm(config.vocab_size)[:known].sort().values
+    saved = {f"midlayer.{name}": p.detach() for name, p in layer.named_parameters()}
+    saved |= {"midlayer.hidden_norm.weight": parts["hidden_norm"].weight.detach()}
+    saved |= {"norm.weight": parts["norm"].weight.detach(), "fc.weight": parts["fc"]}
+    saved |= {"lm_head.weight": head}
+    saved = {name: value.float().contiguous() for name, value in saved.items()}
+    known_tokens = torch.zeros(config.vocab_size, dtype=torch.bool)
+    known_tokens[tokens] = True
+    saved |= {"d2t": tokens - torch.arange(known), "t2d": known_tokens}
+    folder.mkdir()
+    save_file(saved, folder / "model.safetensors", {"format": "pt"})
+    published = {**config.to_dict(), "draft_vocab_size": known}
+    published["architectures"] = ["LlamaForCausalLMEagle3"]
+    (folder / "config.json").write_text(json.dumps(published))
+    return EagleOracle(model, layer, parts, False, (2, 3, 4), head, tokens)
+
+
 @contextmanager
 def _float64() -> Iterator[None]:
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
