@@ -55,10 +55,10 @@ def test_how_it_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "draft", "why"),
     [
-        ("eagle", None, "must be lookup, draft or off"),
+        ("eagle", None, "must be lookup, mtp, draft or off"),
         ("lookup:0", None, "it must be an integer from 1 to 64"),
         ("lookup:x", None, "it must be an integer from 1 to 64"),
-        ("off:3", None, "must be lookup, draft or off"),
+        ("off:3", None, "must be lookup, mtp, draft or off"),
         ("draft", None, "add --draft ARTIFACT"),
         ("lookup", "folder", "--draft is for --speculate draft"),
     ],

@@ -71,7 +71,7 @@ def test_as_a_user_sees_it() -> None:
 def test_invalid_options_are_refused_before_a_compile(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     for words, hint in (
-        (["run", str(tmp_path), "hi", "--speculate", "banana"], "it must be lookup, draft or off"),
+        (["run", str(tmp_path), "hi", "--speculate", "banana"], "lookup, mtp, draft or off"),
         (["serve", str(tmp_path), "--speculate", "draft"], "add --draft ARTIFACT"),
         (["serve", str(tmp_path), "--lora", "a=b"], "--adapter-rank 16"),
         (["serve", str(tmp_path / "none"), "--lora", "a=b"], "none"),
