@@ -26,7 +26,7 @@ from mlcc_compiler.checkpoint.audio import audio_tower_of
 from mlcc_compiler.checkpoint.eagle import with_eagle
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tower import TowerCheckpoint
-from mlcc_compiler.checkpoint.vision import tower_of
+from mlcc_compiler.checkpoint.vision import tower_of, unbuilt_tower
 from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_info, step_pools
 from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.driver.toolchain import missing
@@ -311,6 +311,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         check_caches(caches)
     limits = limits_of(options, target, context, caches, encoder_head)
     notes = (*assignment.notes(), *(encoder_head.notes if encoder_head else ()))
+    if options.vision and tower is None and (note := unbuilt_tower(checkpoint)) is not None:
+        notes = (*notes, note)
     sources = names.source
     if split is not None:
         notes, sources = (

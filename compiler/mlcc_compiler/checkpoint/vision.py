@@ -7,6 +7,7 @@ checkpoints, processor_config.json); opens no tensor.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isqrt
@@ -30,6 +31,8 @@ from mlcc_compiler.models.vision import (
 )
 from mlcc_compiler.models.vision.tower import patches_per_side
 
+_OF_TOWER = re.compile(r"(model\.)?(vision|visual|vpm|image)")
+"""Beginnings of the names of a tower's tensors, of all families."""
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of its filters."""
 
@@ -98,6 +101,19 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
         family.unfolded,
     )
     return TowerCheckpoint(checkpoint, config, info, tensors)
+
+
+def unbuilt_tower(checkpoint: Checkpoint) -> str | None:
+    """A note about a vision tower that is not compiled, as it is none of `FAMILIES`; None = there
+    is none."""
+    outer = checkpoint.outer_config
+    kind, vision = str(outer.get("model_type")), outer.get("vision_config")
+    if not isinstance(vision, dict) or kind in FAMILIES:
+        return None
+    if not any(_OF_TOWER.match(name) for name in checkpoint.vision_tensors.shapes):
+        return None
+    built = ", ".join(name for name in FAMILIES if "/" not in name)
+    return f"the vision tower of {kind!r:.40} is not built: it reads text only; built are {built}"
 
 
 def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> VisionInfo:

@@ -66,5 +66,21 @@ def test_the_text_of_a_model_that_sees(case: str, tmp_path: Path) -> None:
     assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128, spread=0.5) < 5e-5
 
 
+@pytest.mark.parametrize("case", ["gemma4", "llama4_text"])
+def test_a_tower_that_is_not_built_is_named(case: str, tmp_path: Path) -> None:
+    save_initialised(whole(case), tmp_path)
+    notes = [
+        make_plan(
+            Checkpoint.open(tmp_path),
+            get_target("reference"),
+            Options(quant="f32", context=128, max_batch=8, vision=vision),
+        ).notes
+        for vision in (True, False)
+    ]
+    name = case.removesuffix("_text")
+    assert any(f"the vision tower of '{name}' is not built" in note for note in notes[0])
+    assert len(notes[1]) == len(notes[0]) - 1
+
+
 def _sees(tensor: str) -> bool:
     return "vision" in tensor or "visual" in tensor

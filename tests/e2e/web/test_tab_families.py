@@ -1,0 +1,68 @@
+"""A Mistral 3 in a tab of Chromium, whose images have tokens of text between their lines: the
+tower on its GPU in software, the same answers as transformers'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from mlcc.artifact.folder import Artifact
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.e2e.vision.families import Oracle, save_family
+from tests.e2e.vision.test_families_served import FILES, GREEDY, NEW, parts_of
+from tests.helpers import needs
+from tests.helpers.web_package import bridge
+
+pytestmark = [pytest.mark.feature("mistral3-images", "webgpu", "runs"), pytest.mark.long]
+Tab = tuple[str, Oracle]
+
+
+def in_bytes(path: Path) -> None:
+    """The same tokens as a byte-level BPE without merges, which tabs compute."""
+    words = Tokenizer.from_file(str(path))
+    special = {token.content: at for at, token in words.get_added_tokens_decoder().items()}
+    spelled = {" ": "\u0120", "\n": "\u010a"}
+    letters = {spelled.get(word, word): at for word, at in words.get_vocab().items()}
+    made = Tokenizer(models.BPE(letters, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(sorted(special, key=special.__getitem__))
+    made.save(str(path))
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    needs.require_target("webgpu")
+    folder = tmp_path_factory.mktemp("mistral3")
+    model = save_family("mistral3", folder)
+    in_bytes(folder / "tokenizer.json")
+    target, wanted = get_target("webgpu", Choices(f16=False)), Options(quant="f32", max_batch=2)
+    out = folder / "webgpu"
+    compile_model(Checkpoint.open(folder), target, out, wanted, Progress())
+    info = Artifact.open(out, host=False).manifest.vision
+    assert info is not None
+    with bridge("chromium", out) as url:
+        yield url, Oracle("mistral3", model, info)
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [("@what is this?", FILES[:1]), ("see @ and @", [FILES[1], FILES[0]]), ("no image", [])],
+)
+def test_an_answer_is_that_of_transformers(tab: Tab, text: str, files: list[bytes]) -> None:
+    url, oracle = tab
+    body = {
+        "messages": [{"role": "user", "content": parts_of(text, files)}],
+        "max_tokens": NEW, **GREEDY,
+    }  # fmt: skip
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300)
+    assert answer.status_code == 200, answer.text
+    wanted, _ = oracle.answer(oracle.rendered(("user", text)), files, NEW)
+    assert answer.json()["choices"][0]["message"]["content"] == wanted
