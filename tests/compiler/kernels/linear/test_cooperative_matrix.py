@@ -23,15 +23,15 @@ GPU = Gpu(shared_bytes=32768, subgroup=32, matrix_unit="coop_mat16x16")
 CALL = re.compile(r"(matrix_\w+) = coopMultiplyAdd\((\w+), (\w+), \1\);")
 
 
-def wgsl(kernel: PrimFunc) -> list[str]:
-    """The functions of a kernel that use cooperative matrices."""
+def wgsl(kernel: PrimFunc, word: str = "coop_mat") -> list[str]:
+    """The functions of a kernel that use cooperative matrices, or another `word`."""
     described = {"kind": "webgpu", "max_num_threads": 256, "supports_subgroups": True}
     target = tvm.target.Target(described, host={"kind": "llvm"})
     module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
     with target, kernel_passes():
         built = tvm.compile(module, target, tir_pipeline=TIR_PIPELINE)
     functions = built.mod.imports[0].inspect_source().split("// Function:")
-    return [text for text in functions if "coop_mat" in text]
+    return [text for text in functions if word in text]
 
 
 def declared(text: str) -> dict[str, str]:

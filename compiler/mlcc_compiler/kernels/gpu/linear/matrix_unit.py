@@ -2,8 +2,9 @@
 
 Two kinds are intrinsics of TVM that its generators print: `wmma` as nvcuda::wmma (CUDA C++, sm_70
 and later), `simdgroup` as simdgroup_matrix (MSL 2.3, Apple 7 and later). The third is WGSL as naga
-extends it (wgpu's experimental `wgpu_cooperative_matrix`): TVM does not know it, so that its lines
-are emitted as text. The instructions are used directly rather than by a schedule that tensorizes a
+extends it (wgpu's experimental `wgpu_cooperative_matrix`), the fourth as Tint does (Chromium's
+`chromium_experimental_subgroup_matrix`): TVM does not know them, so that their lines are emitted as
+text. The instructions are used directly rather than by a schedule that tensorizes a
 product of float16 matrices: dequantization, odd sizes and float32 activations would have to be
 rediscovered from it, where here they are lines of a loop.
 """
@@ -229,6 +230,49 @@ class CooperativeMatrix:
         _line(f"{line} }} //")
 
 
+class SubgroupMatrix(CooperativeMatrix):
+    """The same in Tint's WGSL, `edge` x `edge`: Chromium's experimental subgroup matrices. A load
+    takes a whole array and a place in it."""
+
+    def load(
+        self,
+        side: str,
+        matrices: Any,
+        index: int,
+        source: Any,
+        at: Expr,
+        stride: int,
+        *,
+        transposed: bool = False,
+    ) -> None:
+        """See MatrixUnit."""
+        kind = f"{self._type(f'f16,{side.upper()}')}, {_TINT_LAYOUTS[transposed]}"
+        load = f"subgroupMatrixLoad<{kind}>(whole, at, {stride}u);"
+        self._at(source, at, f"{matrices[index]} = {load}")
+
+    def multiply(self, sums: Any, index: int, a: Any, i: int, b: Any, j: int) -> None:
+        """See MatrixUnit."""
+        total = sums[index]
+        _line(f"{total} = subgroupMatrixMultiplyAccumulate({a[i]}, {b[j]}, {total}); //")
+
+    def store(
+        self, sums: Any, index: int, to: Any, at: Expr, stride: int, *, transposed: bool = False
+    ) -> None:
+        """See MatrixUnit."""
+        store = f"subgroupMatrixStore<{_TINT_LAYOUTS[transposed]}>"
+        self._at(to, at, f"{store}(whole, at, {sums[index]}, {stride}u);")
+
+    def _type(self, parameters: str) -> str:
+        dtype, side = parameters.split(",")
+        return f"subgroup_matrix_{_TINTS[side]}<{dtype}, {self.edge}, {self.edge}>"
+
+    def _at(self, buffer: Any, at: Expr, line: str) -> None:
+        """A line of WGSL in which `whole` points to workgroup memory and `at` is a place in it."""
+        _line("{ let whole = &", buffer.data)
+        _line("let at = u32", at)
+        _line(f"{line} }} //")
+
+
 def _line(text: str, *arguments: Expr) -> None:
     T.evaluate(T.call_extern("int32", text, *arguments))
 
@@ -236,10 +280,14 @@ def _line(text: str, *arguments: Expr) -> None:
 _WGSL_LAYOUTS = {False: "T", True: ""}
 """naga's plain functions take columns one after the other, those with a T rows."""
 _LAYOUTS = {False: "row_major", True: "col_major"}
+_TINT_LAYOUTS = {False: "row_major", True: "col_major"}
+_TINTS = {"A": "left", "B": "right", "C": "result"}
 UNITS: dict[str, MatrixUnit] = {
     "wmma": Wmma(),
     "simdgroup": Simdgroup(),
     "coop_mat8x8": CooperativeMatrix(8),
     "coop_mat16x16": CooperativeMatrix(16),
+    "subgroup_matrix8x8": SubgroupMatrix(8),
+    "subgroup_matrix16x16": SubgroupMatrix(16),
 }
 """By the name in a target's row."""
