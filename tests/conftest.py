@@ -40,6 +40,9 @@ settings.load_profile("mlcc")
 os.environ["TVM_USE_RUNTIME_LIB"] = "0"  # one process holds both the compiler and the executor
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mlcc-state-")  # what tests compile, below
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+if not os.environ.get("MLCC_TESTS_SHARED"):  # the first process: those of pytest-xdist inherit it
+    os.environ["MLCC_TESTS_SHARED"] = tempfile.mkdtemp(prefix="mlcc-tests-")
+    atexit.register(shutil.rmtree, os.environ["MLCC_TESTS_SHARED"], ignore_errors=True)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a script's shell starts jobs with `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else no test could press Ctrl-C
 if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
@@ -203,7 +206,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--long"):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+        left = set(long)
+        items[:] = [item for item in items if item not in left]
         claims = [claim for item in long for claim in _claims(item)]
         if hasattr(config, "workeroutput"):
             config.workeroutput["left"] = claims

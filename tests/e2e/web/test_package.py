@@ -16,6 +16,7 @@ from tests.helpers.web_package import WEB, environment, node
 
 FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob("**/*.test.ts"))
 IN_CHROMIUM = "/tools/chromium.js'"
+ON_THE_PAGE = "from './browser.js'"
 OVER_THE_DEMO = "/demo.js'"
 OVER_A_SMALL_MODEL = "/device_model.js'"
 OVER_A_SERVER = "process.env['MLCC_SERVER']"
@@ -34,36 +35,82 @@ def shown(file: str) -> Any:
     return pytest.param(file, marks=[PROVES_THE_PAGE] if is_served else [])
 
 
+def needed(file: str) -> frozenset[str]:
+    """Which of the texts above are in a file: what it imports or reads."""
+    text = (WEB / file).read_text(encoding="utf-8")
+    every = (IN_CHROMIUM, ON_THE_PAGE, OVER_THE_DEMO, OVER_A_SMALL_MODEL, OVER_A_SERVER)
+    return frozenset(each for each in (*every, WITH_THE_WHEEL) if each in text)
+
+
+def beside(file: str) -> list[str]:
+    """The files of one run of vitest. Those that need nothing share one, and those of the page
+    share one with its bundle and Chromium, which would cost as much as the tests of a file do."""
+    needs = needed(file)
+    if ON_THE_PAGE in needs:
+        return [each for each in FILES if ON_THE_PAGE in needed(each)]
+    return [file] if needs else [each for each in FILES if not needed(each)]
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Any]:
+    """What vitest reported, by file."""
+    return {}
+
+
 @pytest.mark.parametrize("file", map(shown, FILES))
-def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    imports, report = (WEB / file).read_text(encoding="utf-8"), tmp_path / "report.json"
-    variables = environment()
+def test_vitest(
+    file: str,
+    web: Path,
+    tmp_path: Path,
+    reports: dict[str, Any],
+    request: pytest.FixtureRequest,
+) -> None:
+    needs, variables = needed(file), environment()
     if request.config.getoption("--long"):
         variables["MLCC_LONG"] = "1"
-    if any(module in imports for module in (IN_CHROMIUM, OVER_THE_DEMO, OVER_A_SMALL_MODEL)):
+    if needs & {IN_CHROMIUM, ON_THE_PAGE, OVER_THE_DEMO, OVER_A_SMALL_MODEL}:
         require("chromium")  # or the GPU in software that it brings
-    if OVER_THE_DEMO in imports:
+    if OVER_THE_DEMO in needs:
         variables |= {"MLCC_DEMO_WEBGPU": str(request.getfixturevalue("demo_webgpu"))}
-    if OVER_A_SMALL_MODEL in imports:
+    if OVER_A_SMALL_MODEL in needs:
         source, compiled = request.getfixturevalue("small_webgpu")
         variables |= {"MLCC_DEMO_SOURCE": str(source), "MLCC_DEMO_WEBGPU": str(compiled)}
-    if OVER_A_SERVER in imports:
+    if OVER_A_SERVER in needs:
         variables |= {"MLCC_SERVER": request.getfixturevalue("demo_server")}
-    if WITH_THE_WHEEL in imports:
+    if WITH_THE_WHEEL in needs:
         wheel = local_index.make(tmp_path, {**os.environ, "MLCC_NO_NATIVE": "1"})
         assert wheel.name.endswith("-py3-none-any.whl")
         variables |= {"MLCC_NOTEBOOK_WHEEL": str(wheel)}
-    command = [node(), "node_modules/vitest/vitest.mjs", "run", file]
+    if file not in reports:
+        reports |= vitest(beside(file), web, variables, tmp_path / "report.json")
+    report = reports[file]
+    tests = report["assertionResults"]
+    faults = [text for test in tests for text in test["failureMessages"]]
+    assert report["status"] == "passed", "\n".join([report["message"], *faults])
+    assert tests, f"{file} holds no test"
+    if any(test["status"] != "passed" for test in tests):
+        absent(f"{file}: some tests were skipped, see their titles in its source")
+
+
+def vitest(files: list[str], web: Path, variables: dict[str, str], report: Path) -> dict[str, Any]:
+    """Run files, several in one process after one another, and return the report of each."""
+    command = [node(), "node_modules/vitest/vitest.mjs", "run", *files, "--reporter=default"]
+    if len(files) > 1:
+        command += ["--no-isolate", "--no-file-parallelism"]
+        variables = {**variables, "MLCC_FILES_TOGETHER": str(len(files))}
     done = subprocess.run(
-        [*command, "--reporter=default", "--reporter=json", f"--outputFile.json={report}"],
+        [*command, "--reporter=json", f"--outputFile.json={report}"],
         cwd=web,
         env=variables,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    counts = json.loads(report.read_text())
-    assert counts["numTotalTests"] > 0, f"{file} holds no test"
-    if counts["numPassedTests"] < counts["numTotalTests"]:
-        absent(f"{file}: some tests were skipped, see their titles in its source")
+    found = json.loads(report.read_text()) if report.exists() else {"testResults": []}
+    by_file = {
+        Path(each["name"]).relative_to(web).as_posix(): each for each in found["testResults"]
+    }
+    assert set(by_file) == set(files), done.stdout + done.stderr
+    failed = any(each["status"] != "passed" for each in by_file.values())
+    assert failed or done.returncode == 0, done.stdout + done.stderr
+    return by_file

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from mlcc.loader import open_model
 from mlcc.model.model import Model
@@ -17,7 +18,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
-from tests.helpers import needs
+from tests.helpers import needs, shared
 from tests.targets.cuda import emulation
 
 if not emulation.why_not():
@@ -40,14 +41,15 @@ def nvcc() -> None:
 
 
 @pytest.fixture(scope="session")
-def demo_models(tmp_path_factory: Any, emulated: None) -> dict[str, Model]:
+def demo_models(emulated: None) -> dict[str, Model]:
     """The demo model, one recipe: on the emulated GPU with and without graphs, and in numpy."""
-    folder, checkpoint = tmp_path_factory.mktemp("models"), Checkpoint.open(DEMO)
+    folder, checkpoint = shared.folder("cuda-demo"), Checkpoint.open(DEMO)
     options = Options(quant="q4", context=256, max_batch=4, max_step_tokens=32)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, FileLock(folder / "lock"):
         patch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
         for name in ("cuda", "reference"):
-            compile_model(checkpoint, get_target(name), folder / name, options, Progress())
+            if not (folder / name).is_dir():
+                compile_model(checkpoint, get_target(name), folder / name, options, Progress())
     models = {name: open_model(folder / name) for name in ("cuda", "reference")}
     models["eager"] = open_model(folder / "cuda")
     eager: Any = models["eager"].executor

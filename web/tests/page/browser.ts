@@ -20,43 +20,62 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 const PHONE = { width: 390, height: 780 };
 const DESKTOP = { width: 1200, height: 800 };
 
-let folder: string;
-let server: StaticServer;
-let browser: Browser;
+/** What several files of tests share where one process runs them after one another. */
+interface Shared {
+  /** The page, bundled with its scripted engines. */
+  readonly folder: string;
+  readonly browser: Browser;
+  /** Stays open: a browser without a page would end, and a new one takes long. */
+  readonly blank: Page | undefined;
+}
+
+/** How many files of tests that one process runs; `tests/e2e/web/test_package.py` says it. */
+const TOGETHER = Number(process.env['MLCC_FILES_TOGETHER'] ?? 1);
+let shared: Promise<Shared> | undefined;
+let begun = 0;
 let context: BrowserContext;
 let home: string;
-/** Stays open for the whole file: a browser without a page would end, and a new one takes long. */
-let blank: Page | undefined;
 
-/** To be called by each test file. */
+async function start(): Promise<Shared> {
+  const folder = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
+  const root = new URL('harness', import.meta.url).pathname;
+  await build({
+    ...PAGE,
+    configFile: false,
+    logLevel: 'error',
+    root,
+    publicDir: false,
+    build: { ...PAGE.build, outDir: folder, minify: false },
+  });
+  const browser = await launchChromium();
+  const manifest = { model: { name: 'demo-q4' }, files: [{ bytes: 13e6 }] };
+  await browser.context.route('**/model/mlcc.json', (route) => route.fulfill({ json: manifest }));
+  return { folder, browser, blank: browser.context.pages()[0] };
+}
+
+/** To be called by each test file. Each has an origin of its own, and so its own storage. */
 export function inChromium(): void {
+  let server: StaticServer | undefined;
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
-    const root = new URL('harness', import.meta.url).pathname;
-    await build({
-      ...PAGE,
-      configFile: false,
-      logLevel: 'error',
-      root,
-      publicDir: false,
-      build: { ...PAGE.build, outDir: folder, minify: false },
-    });
+    begun += 1;
+    shared ??= start();
+    const { folder, browser } = await shared;
+    context = browser.context;
     server = await serveFolders({ '/page/': folder });
     home = `${server.url}/page/index.html`;
-    browser = await launchChromium();
-    context = browser.context;
-    blank = context.pages()[0];
-    const manifest = { model: { name: 'demo-q4' }, files: [{ bytes: 13e6 }] };
-    await context.route('**/model/mlcc.json', (route) => route.fulfill({ json: manifest }));
   });
   afterEach(async () => {
+    const blank = (await shared)?.blank;
     const used = context.pages().filter((page) => page !== blank);
     await Promise.all(used.map((page) => page.close()));
   });
   afterAll(async () => {
-    await browser?.close();
     server?.close();
-    await rm(folder, { recursive: true, force: true });
+    if (begun % TOGETHER) return;
+    const { browser, folder } = (await shared) ?? {};
+    shared = undefined;
+    await browser?.close();
+    if (folder) await rm(folder, { recursive: true, force: true });
   });
 }
 

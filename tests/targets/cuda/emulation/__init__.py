@@ -11,7 +11,6 @@ import hashlib
 import re
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mlcc.util.machine import cpu_features
 from mlcc_compiler.cuda.code import DeviceCode
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets.cuda_files import include_folders
+from tests.helpers import shared
 from tools import packages
 
 HERE = Path(__file__).parent
@@ -35,8 +35,8 @@ _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?
 
 @cache
 def folder() -> Path:
-    """The folder of this run's libraries."""
-    return Path(tempfile.mkdtemp(prefix="mlcc-emulation-"))
+    """The folder of this run's libraries, of all its processes."""
+    return shared.folder("cuda-emulation")
 
 
 def why_not() -> str:
@@ -54,17 +54,11 @@ def device() -> Any:
     """The emulated device's library; the first call puts it beneath TVM's CUDA runtime."""
     if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None:
         raise RuntimeError("TVM's CUDA runtime is loaded already, over something else")
-    driver, runtime = folder() / "libcuda.so.1", folder() / _OURS
-    _compile_device(runtime)
-    (folder() / "empty.cc").write_text("")
-    _compile("-Wl,-soname,libcuda.so.1", "-o", driver, folder() / "empty.cc")
+    runtime = shared.make(folder() / _OURS, _compile_device)
+    driver = shared.make(folder() / "libcuda.so.1", _compile_empty)
+    renamed = shared.make(folder() / "libtvm_runtime_cuda.so", _rename)
     library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(driver))
-    tvm_folder = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
-    renamed = folder() / "libtvm_runtime_cuda.so"
-    text = (tvm_folder / renamed.name).read_bytes().replace(_REAL.encode(), _OURS.encode())
-    assert text.count(_elf_hash(_REAL)) == 1, "the version's name is looked up by its hash"
-    renamed.write_bytes(text.replace(_elf_hash(_REAL), _elf_hash(_OURS)))
     ctypes.CDLL(str(renamed))
     for name in ("emulated_launches", "emulated_graph_launches", "emulated_live_bytes"):
         getattr(library, name).restype = ctypes.c_int64
@@ -91,6 +85,21 @@ def _compile_device(library: Path) -> None:
     _compile("-O2", *includes, version, "-o", library, HERE / "device.cc")
 
 
+def _compile_empty(driver: Path) -> None:
+    """A library without functions, of its file's name."""
+    source = driver.with_name("empty.cc")
+    source.write_text("")
+    _compile(f"-Wl,-soname,{driver.name}", "-o", driver, source)
+
+
+def _rename(copy: Path) -> None:
+    """TVM's CUDA runtime, which asks for the emulated one."""
+    tvm_folder = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
+    text = (tvm_folder / copy.name).read_bytes().replace(_REAL.encode(), _OURS.encode())
+    assert text.count(_elf_hash(_REAL)) == 1, "the version's name is looked up by its hash"
+    copy.write_bytes(text.replace(_elf_hash(_REAL), _elf_hash(_OURS)))
+
+
 def _elf_hash(name: str) -> bytes:
     """The hash of symbol versions (System V ABI, "Hash Table")."""
     value = 0
@@ -107,11 +116,14 @@ def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
     names = _KERNEL.findall(body)
     calls = "".join(f"EMULATED_KERNEL({name})\n" for name in names)
     source = f'#include "{HERE / "kernels.h"}"\n{body}\n{calls}'
-    path = folder() / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    if not path.exists():
-        path.with_suffix(".cc").write_text(source)
-        level = "-O1" if len(names) > 1 else "-O0"  # of a model, or a kernel that runs a few times
-        _compile(level, "-o", path, path.with_suffix(".cc"))
+    level = "-O1" if len(names) > 1 else "-O0"  # of a model, or a kernel that runs a few times
+
+    def write(made: Path) -> None:
+        made.with_suffix(".cc").write_text(source)
+        _compile(level, "-o", made, made.with_suffix(".cc"))
+
+    name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
+    path = shared.make(folder() / name, write)
     return DeviceCode(str(path).encode() + b"\0", (), 0.0)
 
 

@@ -10,7 +10,6 @@ import ctypes
 import hashlib
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,16 +19,21 @@ from typing import Any
 
 import tvm_ffi
 
+from mlcc.util.machine import cpu_features
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets import Target, get_target
 from mlcc_targets.linking.linker import run_zig
 from mlcc_targets.native.build import compiler, package
+from tests.helpers import shared
 
 HERE = Path(__file__).parent
 _CREATE = "ffi.Module.create.metal"
 """TVM's code generator calls it with the text of a module's kernels, where it is defined."""
 VECTOR = r"(?:char|uchar|short|ushort|int|uint|long|ulong|half|float)[234]"
 _FLAGS = ["-std=c++20", "-shared", "-fPIC", "-w"]
+_ALONE = ["-nostdlib"] if "f16c" in cpu_features() else []
+"""What a kernel calls, this process has; else zig first compiles C libraries: 16 s of CPU. Without
+F16C half precision needs one of them."""
 _KERNEL = re.compile(r"^kernel void (\w+)\((.*?)\n\) \{", re.MULTILINE | re.DOTALL)
 _POINTER = re.compile(r"device ([\w ]+\*) \w+ \[\[ buffer\(\d+\) \]\]")
 _INDEX = re.compile(r"(uint\d?) (blockIdx|threadIdx) \[\[\w+\]\]")
@@ -75,15 +79,14 @@ def row() -> Target:
 
 @cache
 def folder() -> Path:
-    """The folder of this run's libraries."""
-    return Path(tempfile.mkdtemp(prefix="mlcc-metal-"))
+    """The folder of this run's libraries, of all its processes."""
+    return shared.folder("metal-emulation")
 
 
 @cache
 def device() -> Any:
     """The emulated device's library; the first call makes it TVM's device "metal"."""
-    path = folder() / "libmlcc_emulated_metal.so"
-    _compile_host(path, HERE / "device.cc")
+    path = shared.make(folder() / "libmlcc_emulated_metal.so", _compile_device)
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     library.emulated_launches.restype = ctypes.c_int64
     return library
@@ -111,13 +114,16 @@ def _library(text: str, functions: Mapping[str, Any]) -> Path:
     for name, parameters in _KERNEL.findall(text):
         parts.append(_call(name, parameters, functions[name]))
     source = "\n".join(parts)
-    path = folder() / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    if not path.exists():
-        path.with_suffix(".cc").write_text(source)
-        command = ["cc", "-x", "c++", *_FLAGS, "-O0", "-mcpu=native", "-fno-sanitize=all", "-I"]
-        command += [str(HERE), *_includes(), "-o", str(path), str(path.with_suffix(".cc"))]
-        run_zig(command, path, cache=folder() / "zig")
-    return path
+
+    def write(made: Path) -> None:
+        text = made.with_suffix(".cc")
+        text.write_text(source)
+        command = ["cc", "-x", "c++", *_FLAGS, *_ALONE, "-O0", "-mcpu=native", "-I", str(HERE)]
+        command += ["-fno-sanitize=all", *_includes(), "-o", str(made), str(text)]
+        run_zig(command, made, cache=folder() / "zig")
+
+    name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
+    return shared.make(folder() / name, write)
 
 
 def _call(name: str, parameters: str, info: Any) -> str:
@@ -164,9 +170,10 @@ def _includes() -> list[str]:
     return [f"-isystem{package(name) / 'include'}" for name in ("tvm", "tvm_ffi")]
 
 
-def _compile_host(library: Path, source: Path) -> None:
-    """By the system's compiler, whose C++ library is the one that TVM uses."""
-    command = [*compiler(), *_FLAGS, "-O2", *_includes(), "-o", str(library), str(source)]
+def _compile_device(library: Path) -> None:
+    """device.cc, by the system's compiler, whose C++ library is the one that TVM uses."""
+    command = [*compiler(), *_FLAGS, "-O2", *_includes(), "-o", str(library)]
+    command += [str(HERE / "device.cc")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
