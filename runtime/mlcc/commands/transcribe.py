@@ -30,6 +30,9 @@ FORMATS = ("text", "srt", "vtt", "json", "verbose_json")
               "repeats itself or is unlikely.")  # fmt: skip
 @click.option("--condition-on-previous-text", "carries", is_flag=True,
               help="Give each window the text before it as its prompt.")  # fmt: skip
+@click.option("--no-speech-threshold", "silence", type=click.FloatRange(0.5, 1), metavar="P",
+              help="Leave windows out whose text is unlikely and in which silence is likelier than "
+              "this, such as 0.6.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
               help="Text, subtitles with times, or JSON.")  # fmt: skip
 def transcribe_command(
@@ -40,6 +43,7 @@ def transcribe_command(
     prompt: str | None,
     temperature: str,
     carries: bool,
+    silence: float | None,
     form: str,
 ) -> None:
     """Transcribe each FILE (WAV; with the extra 'audio' also FLAC, Ogg and MP3).
@@ -66,6 +70,7 @@ def transcribe_command(
                 response_format=form,
                 temperature=[*temperatures],
                 condition_on_previous_text=carries,
+                no_speech_threshold=silence,
             )
             text = made if isinstance(made, str) else json.dumps(made.to_dict(), ensure_ascii=False)
             click.echo(text.rstrip("\n"))

@@ -184,6 +184,7 @@ class Transcriptions:
         condition_on_previous_text: bool = False,
         compression_ratio_threshold: float = 2.4,
         logprob_threshold: float = -1.0,
+        no_speech_threshold: float | None = None,
     ) -> Any:
         """The transcript of a recording; in the formats text, srt and vtt it is a text. Of several
         temperatures the next is tried where a window is no good by the thresholds. Raises
@@ -197,6 +198,7 @@ class Transcriptions:
             "condition_on_previous_text": str(condition_on_previous_text).lower(),
             "compression_ratio_threshold": str(compression_ratio_threshold),
             "logprob_threshold": str(logprob_threshold),
+            "no_speech_threshold": "" if no_speech_threshold is None else str(no_speech_threshold),
         }
         return wait(self._caller, self._caller.send(self._path, fields, read_file(file)))
 

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from math import exp
 
 from mlcc.api.openai.audio import Segment, Transcript, TranscriptionFields, compression_ratio
 from mlcc.artifact.schema import AudioInfo
@@ -105,9 +106,12 @@ class Transcriber:
             beginning = self._start(timed, before if carries else [])
             tokens, logprob, temperature = await self._heard(window, beginning, timed)
             count = min(whole, recording.frames - seek)
+            carries = self._fields.carries_text and temperature < LOW_TEMPERATURE
+            if await self._is_silent(window, beginning, logprob):
+                seek += count
+                continue
             found, step, kept = _split(tokens, self.info, count) if timed else ([], count, tokens)
             before += kept
-            carries = self._fields.carries_text and temperature < LOW_TEMPERATURE
             if not timed:
                 text_only = [t for t in tokens if t < self.info.first_timestamp]
                 found = [(0.0, recording.seconds, text_only)]
@@ -161,7 +165,25 @@ class Transcriber:
             ratio = compression_ratio(self._served.text.tokenizer.decode(text).strip())
             if ratio <= fields.compression_ratio_threshold and logprob >= fields.logprob_threshold:
                 break
+            if await self._is_silent(window, start, logprob):
+                break
         return tokens, logprob, temperature
+
+    async def _is_silent(self, window: AudioWindow, start: Sequence[int], logprob: float) -> bool:
+        """Whether a window whose tokens are unlikely is left out, as the model finds no speech in
+        it: above a half the token of silence is the likeliest one."""
+        least = self._fields.no_speech_threshold
+        if least is None or logprob >= self._fields.logprob_threshold:
+            return False
+        if self.info.no_speech_id < 0:
+            name = "no_speech_threshold"
+            raise UnsupportedError(
+                f"the model has no token of silence; leave '{name}' out", param=name
+            )
+        first = SamplingParams(temperature=0, max_tokens=1)
+        begin = start[: start.index(self.info.start_id) + 1]
+        tokens, likely = await self._answer(begin, first, window, None)
+        return tokens == [self.info.no_speech_id] and exp(likely) > least
 
     async def _tokens(
         self, window: AudioWindow, start: Sequence[int], timed: bool, temperature: float

@@ -21,6 +21,7 @@ import numpy as np
 import openai
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, WhisperFeatureExtractor
 
@@ -150,10 +151,31 @@ def settings() -> dict[str, Any]:
     }
 
 
+def find_silence(model: Any, folder: Path) -> None:
+    """Have the model find that the first window of recording 1 is silent, and that of 3 is not. No
+    transcript has the token of silence, so nothing else changes."""
+    extractor = WhisperFeatureExtractor(feature_size=BINS, chunk_length=SECONDS)
+    states = []
+    for seed in (1, 3):
+        samples = samples_of(recording(SECONDS, seed))
+        made = extractor(samples, sampling_rate=16000, return_tensors="pt").input_features.double()
+        with torch.no_grad():
+            found = model.model(input_features=made, decoder_input_ids=torch.tensor([[START]]))
+        states.append(found.last_hidden_state[0, -1])
+    difference = states[0] - states[1]
+    row = 40 * difference / (difference @ difference)
+    name, token = "model.decoder.embed_tokens.weight", IDS["<|nospeech|>"]
+    model.model.decoder.embed_tokens.weight.data[token] = row
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name][token] = row.float()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("whisper")
     model = whisper(folder)
+    find_silence(model, folder)
     (folder / "generation_config.json").write_text(json.dumps(settings()))
     model.generation_config = GenerationConfig(**settings())
     out = folder / "compiled"
@@ -259,6 +281,24 @@ def test_a_higher_temperature_where_a_text_is_no_good(served: Served) -> None:
     assert temperature(temperature=0, logprob_threshold=0) == 0
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_silence_is_left_out(served: Served, seed: int) -> None:
+    """Windows whose tokens are unlikely, and of which the model finds that nothing is spoken."""
+    data = recording(5.0, seed)
+    bounds = {"no_speech_threshold": 0.6, "logprob_threshold": 0.0}
+    wanted = served.expected(data, True, temperature=0.0, **bounds)
+    form: dict[str, Any] = {"language": "en", "response_format": "verbose_json"}
+    found = served.post("transcriptions", file=data, **form, **bounds).json()["segments"]
+    assert [segment["text"] for segment in found] == [text for *_, text in wanted]
+    starts = [segment["start"] for segment in found]
+    assert starts == pytest.approx([start for start, *_ in wanted], abs=1e-6)
+    everything = served.post("transcriptions", file=data, **form).json()["segments"]
+    assert (everything[0]["start"] == found[0]["start"] if found else False) == (seed == 3)
+    likely = {**bounds, "logprob_threshold": -99}
+    again = served.post("transcriptions", file=data, **form, **likely).json()["segments"]
+    assert [segment["text"] for segment in again] == [s["text"] for s in everything]
+
+
 def test_recordings_at_once_do_not_disturb_each_other(served: Served) -> None:
     files = [recording(1 + i % 3, i) for i in range(6)]
 
@@ -307,6 +347,7 @@ def test_a_stream(served: Served) -> None:
         ({"temperature": "0,x"}, 400, "'temperature' must be a number"),
         ({"temperature": ",".join("0" * 9)}, 400, "at most 8 numbers"),
         ({"logprob_threshold": "nan"}, 400, "'logprob_threshold' must be a number"),
+        ({"no_speech_threshold": "0.2"}, 400, "a number from 0.5 to 1"),
         ({"condition_on_previous_text": "maybe"}, 400, "must be true or false"),
         ({"colour": "red"}, 400, "'colour' is no field"),
         ({"model": "other"}, 404, "the model here is"),

@@ -92,7 +92,7 @@ def _idefics3_processor(keys: Keys, vision: Config) -> Config:
 
 def _internvl(keys: Keys, vision: Config, text: Config) -> Config:
     ratio = 1 / _size(keys, "projector.scale_factor", 2)
-    vision["hidden_act"] = "gelu"
+    vision["hidden_act"] = "silu" if keys.get("use_silu", False) is True else "gelu"
     return {"model_type": "internvl", "downsample_ratio": ratio}
 
 

@@ -14,6 +14,7 @@ FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 FIELDS = (
     *("file", "model", "language", "prompt", "response_format", "temperature", "temperature[]"),
     *("stream", "condition_on_previous_text", "compression_ratio_threshold", "logprob_threshold"),
+    "no_speech_threshold",
 )
 MOST_TEMPERATURES = 8
 GRANULARITIES = ("timestamp_granularities[]", "timestamp_granularities")
@@ -42,6 +43,8 @@ class TranscriptionFields:
     """A text that zlib shrinks by more repeats itself."""
     logprob_threshold: float = -1.0
     """Least mean of the tokens' log-probabilities."""
+    no_speech_threshold: float | None = None
+    """A window with less is left out if silence is likelier than this; None = no window is."""
 
     @property
     def timed(self) -> bool:
@@ -104,6 +107,9 @@ def fields_of(form: Mapping[str, Sequence[str]]) -> TranscriptionFields:
         raise _wrong("timestamp_granularities", "'segment'", parts[0])
     given = [*form.get("temperature", ()), *form.get("temperature[]", ())]
     texts = [text for each in given for text in each.split(",")]
+    silence = _number(one, "no_speech_threshold", 1.0) if one.get("no_speech_threshold") else None
+    if silence is not None and not 0.5 <= silence <= 1:
+        raise _wrong("no_speech_threshold", "a number from 0.5 to 1", str(silence))
     return TranscriptionFields(
         one.get("model"),
         one.get("language") or None,
@@ -114,6 +120,7 @@ def fields_of(form: Mapping[str, Sequence[str]]) -> TranscriptionFields:
         carries_text=_flag(one, "condition_on_previous_text"),
         compression_ratio_threshold=_number(one, "compression_ratio_threshold", 2.4),
         logprob_threshold=_number(one, "logprob_threshold", -1.0),
+        no_speech_threshold=silence,
     )
 
 
