@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from mlcc.artifact.folder import Artifact
 from mlcc.device.device import DeviceHandle
+from mlcc.engine import Engine, Request, SamplingParams
 from mlcc.engine.batch.batch import Batch, BatchWriter, int32
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine.spec_decode.mtp import MtpLayer
 from mlcc.errors import UnsupportedError
+from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import Choices, get_target
@@ -26,6 +31,9 @@ from tests.compiler.models.helpers.mtp import (
     make_eagle_checkpoint,
     make_mtp_checkpoint,
 )
+from tests.compiler.models.test_engine_on_native import check_greedy
+from tests.runtime.engine.helpers.drafting import Eager
+from tests.runtime.engine.helpers.drive import Driver
 
 BOUND = 1e-4
 TOKENS = [5, 17, 99, 3, 42, 7, 88, 120, 64, 9, 31, 77, 18, 56, 101, 23, 11, 45, 90, 6]
@@ -130,6 +138,36 @@ def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]
     writer = BatchWriter(capacity_of(plan).layout)
     assert not writer.finish().mtp
     assert BatchWriter(capacity_of(plan).layout, mtp=True).finish().mtp
+
+
+@pytest.mark.parametrize("case", ["llama", pytest.param("qwen3_5", marks=pytest.mark.long)])
+def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
+    """Four requests at once, whose layer drafts three tokens in each step, mostly wrong ones; a
+    model with states too."""
+    oracle = make_mtp_checkpoint(case, tmp_path)
+    (tmp_path / "tokenizer.json").write_text(
+        '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
+    )
+    options = Options(
+        quant="f32", context=128, max_batch=4, max_step_tokens=16, max_rows=16, mtp=True
+    )
+    checkpoint, target = Checkpoint.open(tmp_path), get_target("cpu", Choices(cpu="host"))
+    out = compile_model(checkpoint, target, tmp_path / "out", options, Progress())
+    executor = open_executor(Artifact.open(out))
+    layer = MtpLayer(executor.capacity)
+    engine = Engine(executor.capacity, speculator=Eager(layer.open, 3), draft=layer)
+    driver = Driver(engine, executor)
+    driver.draft = executor
+    rng = np.random.default_rng(5)
+    prompts = [rng.integers(3, 131, n).tolist() for n in (40, 7, 23, 2)]
+    for i, prompt in enumerate(prompts):
+        driver.add(Request(str(i), prompt, SamplingParams(temperature=0.0, max_tokens=50)))
+    answers = driver.run()
+    ties = sum(check_greedy(oracle.model, p, answers[str(i)].tokens) for i, p in enumerate(prompts))
+    assert ties <= 1
+    stats = engine.stats()
+    assert stats.drafted_tokens > 100 and 0 < stats.accepted_tokens < stats.drafted_tokens
+    executor.close()
 
 
 def test_refusals(tmp_path: Path) -> None:

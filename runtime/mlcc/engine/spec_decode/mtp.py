@@ -186,8 +186,6 @@ class MtpRunner:
         self._begin_step(len(decoding))
         if self._speculator.paused:
             return []
-        for seq, draft in drafts:
-            self._sync(seq, draft)
         capacity = self._layer.capacity
         most = min(capacity.max_rows, capacity.max_batch)
         for seq, draft in decoding[:most]:
@@ -254,6 +252,7 @@ class MtpRunner:
         read, written, parts = set[int](), set[int](), list[_Part]()
         budget = self._layer.capacity.max_step_tokens
         for seq, draft in wanted:
+            self._sync(seq, draft)
             known = min(seq.computed, len(seq.tokens) - 1)
             start, end = draft.computed, min(known, draft.computed + budget)
             ids = self._pages(seq)[: -(-end // self._size)]
