@@ -54,6 +54,8 @@ class CompileOptions:
     max_step_tokens: int | None = None
     max_rows: int | None = None
     kv: str | None = None
+    mtp: bool = False
+    """Whether the checkpoint's multi-token-prediction layer is compiled too."""
     device: tuple[str, ...] = ()
     """Extra command line flags for the device of this machine."""
 
@@ -65,7 +67,7 @@ class CompileOptions:
         for name in ("context", "max_batch", "max_step_tokens", "max_rows"):
             value = getattr(self, name)
             words += [f"--{name.replace('_', '-')}", str(value)] if value else []
-        return [*words, *self.device]
+        return [*words, *self.device, *(["--mtp"] if self.mtp else [])]
 
 
 @dataclass(frozen=True)

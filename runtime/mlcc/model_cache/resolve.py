@@ -38,6 +38,7 @@ def resolve(
         args.max_step_tokens,
         args.max_rows,
         kv=args.kv,
+        mtp=(args.speculate or "").partition(":")[0] == "mtp",
         device=() if ready else _device_choices(args),
     )
     path = compiled(args.model, options, note)

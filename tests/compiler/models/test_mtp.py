@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
 from mlcc.artifact.folder import Artifact
+from mlcc.commands.run import run_command
 from mlcc.device.device import DeviceHandle
 from mlcc.engine import Engine, Request, SamplingParams
 from mlcc.engine.batch.batch import Batch, BatchWriter, int32
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine.spec_decode.mtp import MtpLayer
-from mlcc.errors import UnsupportedError
+from mlcc.errors import MlccError, UnsupportedError
 from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -36,6 +38,7 @@ from tests.runtime.engine.helpers.drafting import Eager
 from tests.runtime.engine.helpers.drive import Driver
 
 BOUND = 1e-4
+DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
 TOKENS = [5, 17, 99, 3, 42, 7, 88, 120, 64, 9, 31, 77, 18, 56, 101, 23, 11, 45, 90, 6]
 CASES = ["llama", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3"]
 
@@ -168,6 +171,16 @@ def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
     stats = engine.stats()
     assert stats.drafted_tokens > 100 and 0 < stats.accepted_tokens < stats.drafted_tokens
     executor.close()
+
+
+def test_a_checkpoint_is_compiled_with_the_layer_that_drafts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The demo model has none, which the compile that `--speculate mtp` starts says."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = CliRunner().invoke(run_command, [str(DEMO), "hi", "--speculate", "mtp:2"])
+    assert isinstance(found.exception, MlccError), found.output
+    assert "has no multi-token-prediction layer (mtp.fc.weight)" in found.exception.message
 
 
 def test_refusals(tmp_path: Path) -> None:
