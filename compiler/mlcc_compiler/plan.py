@@ -287,8 +287,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     )
     if architecture.config.mtp is not None and MTP_WEIGHT not in checkpoint.tensors:
         raise UnsupportedError(
-            f"{checkpoint.name} has no multi-token-prediction layer ({MTP_WEIGHT}), which --mtp and "
-            "--speculate mtp need; leave them out, or use --speculate lookup"
+            f"{checkpoint.name} has no multi-token-prediction layer ({MTP_WEIGHT}), which --mtp "
+            "and --speculate mtp need; leave them out, or use --speculate lookup"
         )
     assignment = assign(
         architecture.model, options.recipe, _checkpoint_schemes(architecture.model, checkpoint)
