@@ -61,8 +61,9 @@ class Storm:
         groups, pools = GROUPS[kind]
         self.draw = random.Random(seed)
         self.capacity = Capacity.of(
-            groups, pools, vocab_size=VOCAB, context=48, max_batch=5, max_step_tokens=12
-        )
+            groups, pools, vocab_size=VOCAB, context=48, max_batch=5, max_step_tokens=12,
+            token_columns=("hidden_row",) if speculate == "mtp" else (),
+        )  # fmt: skip
         self.driver = self._driver(speculate, depth, prefix_cache)
         self.driver.seconds = self.draw.random  # decides how much of prompts, and no token
         self.live: dict[str, Live] = {}
@@ -71,8 +72,8 @@ class Storm:
         self.openings = [[self.draw.randrange(VOCAB) for _ in range(n)] for n in (4, 8, 11)]
 
     def _driver(self, speculate: str, depth: int, prefix_cache: bool) -> Driver:
-        """speculate: `lookup`, `draft` (a toy that is sometimes wrong), or none. The number of
-        draft tokens follows their acceptance and the times of steps: here, by chance."""
+        """speculate: `lookup`, `mtp`, `draft` (a toy that is sometimes wrong), or none. The number
+        of draft tokens follows their acceptance and the times of steps: here, by chance."""
         draft = None
         if speculate == "draft":
             bounds = Capacity.of(
@@ -179,7 +180,7 @@ CASES = [
     (kind, depth, (kind + depth) % 3 > 0, SPECULATORS[(kind - depth) % 3])
     for kind in range(3)
     for depth in (1, 2, 3)
-]
+] + [(0, 1, True, "mtp"), (0, 2, False, "mtp"), (2, 1, True, "mtp")]
 
 
 @pytest.mark.parametrize(("kind", "depth", "cache", "speculate"), CASES)
@@ -188,7 +189,7 @@ def test_a_storm(kind: int, depth: int, cache: bool, speculate: str) -> None:
     storm.run(250)
     storm.check_quiet()
     stats = storm.driver.engine.stats()
-    assert (stats.drafted_tokens > 0) >= (speculate == "draft")
+    assert (stats.drafted_tokens > 0) >= (speculate in ("draft", "mtp"))
     assert (stats.drafted_tokens > 0) <= (speculate != "")
     assert stats.preemptions > 0 and (stats.cached_tokens > 0) is cache
     assert storm.reasons.keys() >= {"stop", "length", "cancelled"}
