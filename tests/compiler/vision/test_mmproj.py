@@ -140,6 +140,8 @@ def test_a_file_that_is_given_is_used(pair: Path, tmp_path: Path) -> None:
         ({"clip.projector_type": "gemma3"}, UnsupportedError, "and the model is a qwen2vl"),
         ({"clip.vision.projection_dim": 99}, CheckpointError, "makes rows of 99 numbers"),
         ({"clip.vision.patch_size": 0}, CheckpointError, "clip.vision.patch_size' must be"),
+        ({"clip.vision.patch_size": 5}, CheckpointError, "patches of 5 pixels a side"),
+        ({"clip.vision.block_count": 2**31 - 1}, CheckpointError, "has no tensor"),
         ({"clip.vision.image_mean": [0.5]}, CheckpointError, "image_mean' must be three numbers"),
     ],
 )

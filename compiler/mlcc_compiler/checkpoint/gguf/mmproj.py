@@ -131,6 +131,7 @@ class Mmproj:
             )
         vision = {own: keys.whole(f"vision.{key}") for key, own in _SIZES.items()}
         vision["image_size"] = keys.whole("vision.image_size", _ANY_SIZE)
+        _check_sizes(path, keys, vision)
         swapped = _swapped(keys, projector, vision["hidden_size"])
         vision["intermediate_size"] = _inner(path, keys, swapped)
         _rename_sizes(vision, projector)
@@ -186,6 +187,21 @@ def _projector(path: Path, keys: Keys) -> tuple[str, Projector]:
             f"{', '.join(PROJECTORS)}; compile the checkpoint of Hugging Face, or add --no-vision"
         )
     return kind, PROJECTORS[kind]
+
+
+def _check_sizes(path: Path, keys: Keys, vision: Config) -> None:
+    """Raises CheckpointError for layers and patches that the tensors do not have."""
+    layers, patch = vision["num_hidden_layers"], vision["patch_size"]
+    if (last := f"v.blk.{layers - 1}.ln1.weight") not in keys.shapes:
+        raise CheckpointError(
+            f"{path}: is of {layers} layers and has no tensor {last!r}; fetch it again"
+        )
+    shape = keys.shapes.get("v.patch_embd.weight", ())
+    if shape[-2:] != (patch, patch):
+        raise CheckpointError(
+            f"{path}: has patches of {patch} pixels a side and a 'v.patch_embd.weight' of the "
+            f"shape {[*shape]}; fetch it again"
+        )
 
 
 def _rename_sizes(vision: Config, projector: Projector) -> None:
