@@ -1,0 +1,119 @@
+"""Multi-token prediction: decoding with `--speculate` and without, on the demo's questions.
+
+    python examples/demo/train_mtp.py --output demo-mtp
+    python -m benchmarks.models.padded_checkpoint demo-mtp demo-mtp-1b
+    mlcc compile demo-mtp-1b --mtp --max-batch 16 --max-rows 64 --context 512 -o FOLDER
+    python -m benchmarks.engine.mtp FOLDER [--how off mtp:1 mtp:3 lookup] [--at-once 1 4 16]
+
+The ways take turns. A rate is of tokens after each answer's first, over the time from its first
+token to its end, times the answers at once; the table has the medians of all turns. Answers are
+compared too. The prefix cache is emptied between turns, so that lookup finds no earlier answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from mlcc.artifact.folder import Artifact
+from mlcc.engine import Finished, Request, SamplingParams, TextDelta
+from mlcc.engine_args import EngineArgs
+from mlcc.loader import open_model
+from mlcc.model.driver import Driver
+from mlcc.model.text import text_of
+
+QUESTIONS = Path(__file__).parents[2] / "examples" / "demo" / "eval.jsonl"
+
+
+@dataclass
+class Turn:
+    """The answers to all questions once."""
+
+    answers: dict[str, list[int]]
+    rate: float
+    """Tokens a second."""
+    drafted: int
+    accepted: int
+    steps: int
+
+
+def prompts_of(folder: Path, count: int) -> list[list[int]]:
+    """The first questions of a fixed shuffle, as token ids."""
+    rows = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
+    random.Random(0).shuffle(rows)
+    text = text_of(Artifact.open(folder))
+    return [text.encode_chat(row["messages"]) for row in rows[:count]]
+
+
+def turn(driver: Driver, prompts: list[list[int]], at_once: int) -> Turn:
+    """Answer all questions, `at_once` at a time."""
+    engine, todo = driver.engine, list(enumerate(prompts))
+    before, live, times = engine.stats(), 0, dict[str, list[float]]()
+    answers: dict[str, list[int]] = {str(i): [] for i, _ in todo}
+    while todo or engine.has_work:
+        while todo and live < at_once:
+            number, prompt = todo.pop(0)
+            sampling = SamplingParams(temperature=0.0, max_tokens=120)
+            engine.add(Request(str(number), prompt, sampling))
+            live += 1
+        for event in driver.step():
+            if isinstance(event, TextDelta) and event.token_ids:
+                answers[event.request_id] += event.token_ids
+                times.setdefault(event.request_id, [perf_counter(), len(event.token_ids)])
+            if isinstance(event, Finished):
+                live -= 1
+                times.setdefault(event.request_id, [perf_counter(), 0]).append(perf_counter())
+    engine.forget_prefixes()
+    after = engine.stats()
+    spans = [(end - start, len(answers[i]) - first) for i, (start, first, end) in times.items()]
+    rate = at_once * sum(n for _, n in spans) / sum(seconds for seconds, _ in spans)
+    return Turn(
+        answers,
+        rate,
+        after.drafted_tokens - before.drafted_tokens,
+        after.accepted_tokens - before.accepted_tokens,
+        after.steps - before.steps,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--how", nargs="+", default=["off", "mtp:1", "mtp:3", "lookup"])
+    parser.add_argument("--at-once", nargs="+", type=int, default=[1, 4, 16])
+    parser.add_argument("--questions", type=int, default=40)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    args = parser.parse_args()
+    prompts = prompts_of(args.folder, args.questions)
+    given = {"model": str(args.folder), "threads": args.threads}
+    drivers = {
+        how: Driver(open_model(args.folder, EngineArgs(**given, speculate=how)))  # type: ignore[arg-type]
+        for how in args.how
+    }
+    print("| at once | `--speculate` | tokens/s | ratio | accepted of drafted | steps | equal |")
+    print("|--:|---|--:|--:|--:|--:|--:|")
+    for at_once in args.at_once:
+        found: dict[str, list[Turn]] = {how: [] for how in args.how}
+        for _ in range(args.turns):
+            for how, driver in drivers.items():
+                found[how].append(turn(driver, prompts, at_once))
+        rates = {how: median(one.rate for one in turns) for how, turns in found.items()}
+        for how, turns in found.items():
+            last, plain = turns[-1], found[args.how[0]][-1].answers
+            equal = sum(answer == plain[i] for i, answer in last.answers.items())
+            ratio = rates[how] / rates[args.how[0]]
+            print(
+                f"| {at_once} | {how} | {rates[how]:.1f} | {ratio:.2f} | {last.accepted} of "
+                f"{last.drafted} | {last.steps} | {equal} of {len(plain)} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
