@@ -7,7 +7,9 @@ f32, small random checkpoints, the oracle in float64.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,23 +86,45 @@ def expected(family: str, oracle: Any, words: Sequence[int], seen: Any) -> list[
     return found
 
 
-def opened(folder: Path, target: str, **options: Any) -> Model:
+def opened(folder: Path, out: Path, target: str, **options: Any) -> Model:
     row = get_target(target, Choices(f16=False) if target == "vulkan" else Choices())
     wanted = Options(**{"quant": "f32", "max_batch": 4, "max_step_tokens": 24, **options})
-    out = folder / "compiled"
     return open_model(compile_model(Checkpoint.open(folder), row, out, wanted, Progress()))
 
 
-def check(family: str, folder: Path, target: str) -> None:
-    oracle, seen = FAMILIES[family](folder), pictures(family)
-    model = opened(folder, target)
+@dataclass(frozen=True)
+class Known:
+    """A family's checkpoint, its pictures, and what transformers answers to each of PROMPTS."""
+
+    family: str
+    folder: Path
+    seen: Any
+    wanted: list[list[tuple[int, float]]]
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Known]:
+    """By family; once for all targets."""
+
+    @cache
+    def made(family: str) -> Known:
+        folder, seen = tmp_path_factory.mktemp(family), pictures(family)
+        oracle = FAMILIES[family](folder)
+        wanted = [expected(family, oracle, words, seen) for words in PROMPTS]
+        return Known(family, folder, seen, wanted)
+
+    return made
+
+
+def check(known: Known, out: Path, target: str) -> None:
+    model, family = opened(known.folder, out, target), known.family
     try:
-        requests = [request_of(str(i), words, seen, family) for i, words in enumerate(PROMPTS)]
+        numbered = enumerate(PROMPTS)
+        requests = [request_of(str(i), words, known.seen, family) for i, words in numbered]
         found = answers(model, requests)
     finally:
         model.close()
-    for i, words in enumerate(PROMPTS):
-        wanted = expected(family, oracle, words, seen)
+    for i, wanted in enumerate(known.wanted):
         assert [token for token, _ in found[str(i)]] == [token for token, _ in wanted]
         errors = [abs(a - b) for (_, a), (_, b) in zip(found[str(i)], wanted, strict=True)]
         assert max(errors) < BOUND
@@ -142,19 +166,25 @@ def shown(target: str) -> Any:
 
 
 @shown("cpu")
-def test_answers_on_cpu_equal_transformers(family: str, tmp_path: Path) -> None:
-    check(family, tmp_path, "cpu")
+def test_answers_on_cpu_equal_transformers(
+    family: str, known: Callable[[str], Known], tmp_path: Path
+) -> None:
+    check(known(family), tmp_path / "compiled", "cpu")
 
 
 @shown("reference")
-def test_answers_on_reference_equal_transformers(family: str, tmp_path: Path) -> None:
-    check(family, tmp_path, "reference")
+def test_answers_on_reference_equal_transformers(
+    family: str, known: Callable[[str], Known], tmp_path: Path
+) -> None:
+    check(known(family), tmp_path / "compiled", "reference")
 
 
 @pytest.mark.usefixtures("vulkan")
 @shown("vulkan")
-def test_answers_on_vulkan_equal_transformers(family: str, tmp_path: Path) -> None:
-    check(family, tmp_path, "vulkan")
+def test_answers_on_vulkan_equal_transformers(
+    family: str, known: Callable[[str], Known], tmp_path: Path
+) -> None:
+    check(known(family), tmp_path / "compiled", "vulkan")
 
 
 ELSEWHERE = ("webgpu", "cuda", "metal", "android")
