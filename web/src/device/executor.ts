@@ -94,7 +94,7 @@ export class Executor {
     this.lastSampled = library.scoped(() => library.keep(library.tensor([1], 'int32')));
   }
 
-  /** Compile the library's kernels; steps need them all. Raises DeviceError. */
+  /** Compile the library's kernels that every answer needs. Raises DeviceError. */
   async compilePipelines(onProgress: (done: number, total: number) => void): Promise<void> {
     await this.library.compile(onProgress);
     this.faults.check();

@@ -1,5 +1,6 @@
 /**
- * The compute kernels of a library: compiled before the first step, launched by TVM's host code.
+ * The compute kernels of a library: compiled before the first step, or behind it, or at their first
+ * launch, whichever comes first. TVM's host code launches them.
  *
  * Arguments are bound by TVM's convention for WGSL (`FunctionInfo`): the buffers in order, then one
  * uniform with the scalars and the grid's width.
@@ -31,7 +32,7 @@ export class Kernels {
   private readonly device: GPUDevice;
   private readonly buffers: Buffers;
   private readonly commands: Commands;
-  private readonly compiled = new Map<string, Launch>();
+  private readonly added = new Map<string, Kernel>();
 
   constructor(device: GPUDevice, buffers: Buffers, commands: Commands) {
     this.device = device;
@@ -39,39 +40,36 @@ export class Kernels {
     this.commands = commands;
   }
 
-  /** Compile one kernel, in parallel with others. Raises DeviceError. */
-  async compile(info: KernelInfo, code: string): Promise<void> {
-    const layout = bindGroupLayout(this.device, info);
-    const compute = { module: this.device.createShaderModule({ code }), entryPoint: info.name };
-    const pipelineLayout = this.device.createPipelineLayout({ bindGroupLayouts: [layout] });
-    try {
-      const pipeline = await this.device.createComputePipelineAsync({
-        layout: pipelineLayout,
-        compute,
-      });
-      const kernel = new Kernel(info, pipeline, layout);
-      const launch: Launch = (...args) =>
-        kernel.launch(args, this.device, this.buffers, this.commands);
-      this.compiled.set(info.name, launch);
-    } catch (error) {
-      throw new DeviceError(
-        `the GPU does not accept the kernel ${info.name}: ${String(error)}; ` +
-          'compile the model again with this version of mlcc',
-      );
-    }
+  /** Make a kernel known; a launch compiles it, if nothing else has by then. */
+  add(info: KernelInfo, code: string): void {
+    this.added.set(info.name, new Kernel(info, code, this.device));
   }
 
-  /** The function that launches a kernel. */
+  /** Compile a kernel, in parallel with others. Raises DeviceError. */
+  async compile(name: string): Promise<void> {
+    await this.kernel(name).compile();
+  }
+
+  /** The function that launches a kernel. It raises DeviceError if the kernel did not compile. */
   launcher(name: string): Launch {
-    const launch = this.compiled.get(name);
-    if (!launch) throw new Error(`kernel ${name} is launched before it was compiled`);
-    return launch;
+    const kernel = this.kernel(name);
+    return (...args) => kernel.launch(args, this.device, this.buffers, this.commands);
+  }
+
+  private kernel(name: string): Kernel {
+    const kernel = this.added.get(name);
+    if (!kernel) throw new Error(`the library has no kernel ${name}`);
+    return kernel;
   }
 }
 
 class Kernel {
-  private readonly pipeline: GPUComputePipeline;
+  private readonly info: KernelInfo;
+  private readonly code: string;
+  private readonly device: GPUDevice;
   private readonly layout: GPUBindGroupLayout;
+  private pipeline: GPUComputePipeline | undefined;
+  private failure: DeviceError | undefined;
   private readonly pointers: readonly number[];
   private readonly scalars: readonly Scalar[];
   private readonly axes: readonly (0 | 1 | undefined)[];
@@ -79,9 +77,11 @@ class Kernel {
   private readonly groups = new Map<string, GPUBindGroup>();
   private freed = 0;
 
-  constructor(info: KernelInfo, pipeline: GPUComputePipeline, layout: GPUBindGroupLayout) {
-    this.pipeline = pipeline;
-    this.layout = layout;
+  constructor(info: KernelInfo, code: string, device: GPUDevice) {
+    this.info = info;
+    this.code = code;
+    this.device = device;
+    this.layout = bindGroupLayout(device, info);
     this.pointers = info.arg_types.flatMap((type, i) => (type === 'handle' ? [i] : []));
     this.scalars = info.arg_types.flatMap((type, i) =>
       type === 'handle' ? [] : [scalar(type, i)],
@@ -89,7 +89,23 @@ class Kernel {
     this.axes = info.launch_param_tags.filter((tag) => !tag.startsWith(WRITES)).map(axisOf);
   }
 
+  async compile(): Promise<void> {
+    if (this.pipeline) return;
+    try {
+      const made = await this.device.createComputePipelineAsync(this.descriptor());
+      this.pipeline ??= made; // a launch may have come first
+    } catch (error) {
+      this.failure = new DeviceError(
+        `the GPU does not accept the kernel ${this.info.name}: ${String(error)}; ` +
+          'compile the model again with this version of mlcc',
+      );
+      throw this.failure;
+    }
+  }
+
   launch(args: readonly number[], device: GPUDevice, buffers: Buffers, commands: Commands): void {
+    if (this.failure) throw this.failure;
+    this.pipeline ??= device.createComputePipeline(this.descriptor());
     const [x, y] = this.grid(args);
     const { pass, scalars, offset } = commands.dispatch();
     this.pack(args, x, scalars);
@@ -97,6 +113,12 @@ class Kernel {
     pass.setBindGroup(0, this.group(args, device, buffers, commands), [offset]);
     const depth = Math.max(1, Math.ceil(x / GRID_WIDTH));
     pass.dispatchWorkgroups(Math.ceil(x / depth), y, depth);
+  }
+
+  private descriptor(): GPUComputePipelineDescriptor {
+    const module = this.device.createShaderModule({ code: this.code });
+    const layout = this.device.createPipelineLayout({ bindGroupLayouts: [this.layout] });
+    return { layout, compute: { module, entryPoint: this.info.name } };
   }
 
   private grid(args: readonly number[]): [number, number] {

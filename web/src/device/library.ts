@@ -22,6 +22,14 @@ export type TVMObject = tvm.TVMObject;
 /** A function of the library, with TVM objects as arguments and results. */
 export type LibraryFunction = (...args: unknown[]) => tvm.TVMObject;
 
+/**
+ * Products of several rows, of which each matrix has six beside that of one row
+ * (`kernels/gpu/linear/linear.py`): more than half of a library's kernels. A prompt needs one of them.
+ */
+const LATER = /^linear\w*_kernel_([1-6])$/;
+/** The order of their numbers: tiles of prompts, up to 8 rows, then 2 and 4. */
+const ORDER = '456312';
+
 export class Library {
   readonly buffers: Buffers;
   readonly commands: Commands;
@@ -63,18 +71,33 @@ export class Library {
     this.machine = this.scoped(() => this.keep(runtime.createVirtualMachine(runtime.webgpu())));
   }
 
-  /** Compile all kernels in parallel; the browser uses several threads. */
+  /**
+   * Compile the kernels that every answer needs, in parallel: the browser uses several threads. The
+   * others follow one by one, or at their first launch. Raises DeviceError.
+   */
   async compile(onProgress: (done: number, total: number) => void): Promise<void> {
     const sources = this.scoped(() => this.sources());
+    for (const [info, code] of sources) this.kernels.add(info, code);
+    const names = sources.map(([{ name }]) => name);
+    const first = names.filter((name) => !LATER.test(name));
     let done = 0;
-    onProgress(0, sources.length);
+    onProgress(0, first.length);
     await Promise.all(
-      sources.map(async ([info, code]) => {
-        await this.kernels.compile(info, code);
+      first.map(async (name) => {
+        await this.kernels.compile(name);
         done += 1;
-        onProgress(done, sources.length);
+        onProgress(done, first.length);
       }),
     );
+    const place = (name: string) => ORDER.indexOf(LATER.exec(name)?.[1] ?? '');
+    const rest = names.filter((name) => LATER.test(name));
+    void this.compileRest(rest.sort((a, b) => place(a) - place(b)));
+  }
+
+  private async compileRest(names: readonly string[]): Promise<void> {
+    for (const name of names) {
+      await this.kernels.compile(name).catch(() => {}); // its launch raises the error
+    }
   }
 
   /** A function by name, valid as long as the library. */

@@ -47,7 +47,8 @@ async function read(id: number, count: number): Promise<Float32Array> {
 }
 
 it('more launches than fit into one submission each get their own scalars', async () => {
-  await kernels.compile(ADD, CODE);
+  kernels.add(ADD, CODE);
+  await kernels.compile('add');
   const launch = kernels.launcher('add');
   const id = buffers.allocate(4);
   for (let i = 1; i <= 600; i += 1) launch(-i, id, 0.5, 1, 1);
@@ -57,7 +58,8 @@ it('more launches than fit into one submission each get their own scalars', asyn
 });
 
 it('a grid wider than WebGPU’s limit is launched in full, and not beyond its end', async () => {
-  await kernels.compile(ADD, CODE);
+  kernels.add(ADD, CODE);
+  await kernels.compile('add');
   const [width, room] = [131_073, 131_080];
   const id = buffers.allocate(4 * room);
   kernels.launcher('add')(3, id, 2, width, 1);
@@ -67,7 +69,8 @@ it('a grid wider than WebGPU’s limit is launched in full, and not beyond its e
 });
 
 it('memory freed while a launch is recorded lives until the submission', async () => {
-  await kernels.compile(ADD, CODE);
+  kernels.add(ADD, CODE);
+  await kernels.compile('add');
   const launch = kernels.launcher('add');
   const [kept, freed] = [buffers.allocate(4), buffers.allocate(4)];
   launch(1, freed, 1, 1, 1);
@@ -77,8 +80,20 @@ it('memory freed while a launch is recorded lives until the submission', async (
   expect(() => buffers.at(freed)).toThrow();
 });
 
-it('an invalid kernel is named', async () => {
-  const failed = kernels.compile(ADD, CODE.replace('f32(podArgs.value)', 'podArgs.value'));
+it('a kernel that is launched before it was compiled is compiled then', async () => {
+  kernels.add(ADD, CODE);
+  const id = buffers.allocate(4);
+  const later = kernels.compile('add');
+  kernels.launcher('add')(3, id, 1, 1, 1);
+  await later;
+  kernels.launcher('add')(4, id, 1, 1, 1);
+  expect([...(await read(id, 1))]).toEqual([7]);
+});
+
+it('an invalid kernel is named, when it is compiled and when it is launched', async () => {
+  kernels.add(ADD, CODE.replace('f32(podArgs.value)', 'podArgs.value'));
+  const failed = kernels.compile('add');
   await expect(failed).rejects.toThrow(DeviceError);
   await expect(failed).rejects.toThrow(/the kernel add.*compile the model again/s);
+  expect(() => kernels.launcher('add')(1, buffers.allocate(4), 1, 1, 1)).toThrow(/the kernel add/);
 });
