@@ -251,7 +251,7 @@ def _with_mtp(module: Any, config: DecoderConfig, hf: HfConfig, mtp: bool) -> De
             "--mtp: layers with a sliding window forget the tokens that a multi-token-prediction "
             "layer reads; leave out --mtp"
         )
-    return replace(config, mtp=layer)
+    return replace(config, mtp=layer, ignored=(*config.ignored, r"^mtp\.copies\."))
 
 
 def _module(hf: HfConfig) -> Any:

@@ -219,4 +219,4 @@ def _drafts(hf: HfConfig, layers: int) -> tuple[str, ...]:
     """Multi-token-prediction layers after the others (V3), which are ignored."""
     more = hf.get("num_nextn_predict_layers")
     count = more if isinstance(more, int) and 0 < more <= _MOST_DRAFTS else 0
-    return (r"^mtp\.", *(rf"^model\.layers\.{layers + i}\." for i in range(count)))
+    return tuple(rf"^model\.layers\.{layers + i}\." for i in range(count))

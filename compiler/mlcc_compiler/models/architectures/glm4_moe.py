@@ -84,7 +84,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         ropes=(rope_from_hf(hf, context, overrides={"partial_rotary_factor": part}),),
         qkv_bias=bool(hf["attention_bias"]),
         qk_norm=bool(hf["use_qk_norm"]),
-        ignored=(r"^mtp\.", rf"^model\.layers\.({layers}|{layers + 1}|{layers + 2})\."),
+        ignored=(rf"^model\.layers\.({layers}|{layers + 1}|{layers + 2})\.",),
         sparse=tuple(i >= dense for i in range(layers)),
         experts=experts_of(hf) if dense < layers else None,
     )
