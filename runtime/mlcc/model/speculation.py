@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.spec_decode.draft_model import DraftModel
-from mlcc.engine.spec_decode.mtp import Drafter, MtpLayer
+from mlcc.engine.spec_decode.mtp import MTP_DRAFT_TOKENS, Drafter, MtpLayer
 from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.engine.spec_decode.speculator import MAX_DRAFT_TOKENS, OpenProposer, Speculator
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
@@ -61,9 +61,8 @@ class Speculation:
         if kind == OFF:
             return None
         bound = BOUNDS["draft_tokens"]
-        longest = (
-            int(number) if number.isdecimal() and len(number) < 10 else number or MAX_DRAFT_TOKENS
-        )
+        usual = MTP_DRAFT_TOKENS if kind == MTP else MAX_DRAFT_TOKENS
+        longest = int(number) if number.isdecimal() and len(number) < 10 else number or usual
         return cls(kind, int(bound.check(longest, f"{spelled} {text[:40]}: the number")))
 
     def check(self, capacity: Capacity) -> None:

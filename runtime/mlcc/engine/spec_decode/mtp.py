@@ -30,6 +30,8 @@ from mlcc.engine.spec_decode.speculator import Proposal, Speculator
 from mlcc.errors import UnsupportedError
 
 ORIGIN = "mtp"
+MTP_DRAFT_TOKENS = 3
+"""Default of the most draft tokens in a row: each takes a step of the layer and of the head."""
 _UNMEASURED_COST = 0.15
 """Time of the layer's step as a share of the model's, until both are measured."""
 

@@ -187,8 +187,10 @@ class Wrong(ToyExecutor):
 def test_a_model_without_the_layer_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="compile it again with `mlcc compile --mtp`"):
         MtpLayer(small())
-    wish = Speculation.read("mtp:3")
-    assert wish is not None and wish.longest == 3
+    for text, longest in (("mtp", 3), ("mtp:5", 5)):
+        wish = Speculation.read(text)
+        assert wish is not None and wish.longest == longest
+    assert wish is not None
     with pytest.raises(UnsupportedError, match="compiled without"):
         wish.check(small())
     with pytest.raises(InvalidRequestError, match="lookup, mtp, draft or off"):
