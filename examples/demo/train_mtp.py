@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -69,17 +70,21 @@ def loss_of(model: LlamaForCausalLM, mtp: Mtp, ids: Tensor) -> Tensor:
     return torch.stack(losses).mean()
 
 
-def train(args: argparse.Namespace) -> Mtp:
+def frozen(args: argparse.Namespace) -> LlamaForCausalLM:
+    """The model, which does not learn."""
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
     model = LlamaForCausalLM.from_pretrained(
         args.model, dtype=torch.float32, attn_implementation="eager"
     )
-    model.requires_grad_(False)
-    mtp = Mtp(model).train()
-    print(f"{sum(p.numel() for p in mtp.parameters()):,} parameters", flush=True)
-    matrices = [p for p in mtp.parameters() if p.ndim == 2]
-    others = [p for p in mtp.parameters() if p.ndim != 2]
+    return model.requires_grad_(False)
+
+
+def fit(head: nn.Module, loss_of: Callable[[Tensor], Tensor], args: argparse.Namespace) -> None:
+    """Train a head for `args.minutes`; loss_of: the loss of a batch's token ids."""
+    print(f"{sum(p.numel() for p in head.parameters()):,} parameters", flush=True)
+    matrices = [p for p in head.parameters() if p.ndim == 2]
+    others = [p for p in head.parameters() if p.ndim != 2]
     steppers: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0),
@@ -90,7 +95,7 @@ def train(args: argparse.Namespace) -> Mtp:
         if progress >= 1:
             break
         with torch.autocast("cpu", torch.bfloat16):
-            loss = loss_of(model, mtp, batch.ids)
+            loss = loss_of(batch.ids)
         loss.backward()
         for stepper in steppers:
             for group in stepper.param_groups:
@@ -101,7 +106,6 @@ def train(args: argparse.Namespace) -> Mtp:
         if step % 50 == 0:
             print(budget.report(step, tokens, average), flush=True)
     print(budget.report(step, tokens, average), flush=True)
-    return mtp
 
 
 def save(mtp: Mtp, model: Path, folder: Path) -> None:
@@ -114,8 +118,9 @@ def save(mtp: Mtp, model: Path, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"mtp_num_hidden_layers": 1}, indent=2))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="train a layer that drafts for the demo model")
+def arguments(description: str) -> argparse.Namespace:
+    """The options of a training."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--minutes", type=float, default=8, help="CPU minutes per thread")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -123,8 +128,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
-    save(train(args), args.model, args.output)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments("train a layer that drafts for the demo model")
+    model = frozen(args)
+    mtp = Mtp(model).train()
+    fit(mtp, lambda ids: loss_of(model, mtp, ids), args)
+    save(mtp, args.model, args.output)
 
 
 if __name__ == "__main__":
