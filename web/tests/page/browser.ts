@@ -58,6 +58,7 @@ export function inChromium(): void {
   let server: StaticServer | undefined;
   beforeAll(async () => {
     begun += 1;
+    looked = 0; // a file's looks, and so its last window, do not depend on the files before it
     shared ??= start();
     const { folder, browser } = await shared;
     context = browser.context;
