@@ -94,6 +94,11 @@ def check_options(options: Options, target: Target) -> None:
             "a program links one library, --cpu any makes one for each level and --os one for each "
             "system; name one of each for --static-library, or leave them out for this machine's"
         )
+    if options.mtp and options.draft_head is not None:
+        raise UnsupportedError(
+            "--mtp and --draft-head: one layer drafts, the checkpoint's own or the head; leave out "
+            "one of them"
+        )
     check_activations(target)
     if options.ranks > 1:
         _check_ranks(options, target)

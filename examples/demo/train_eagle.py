@@ -26,7 +26,7 @@ from transformers import LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
 
 SHARE = 2
-"""The head knows one of so many tokens."""
+"""The head's vocabulary is the model's divided by this."""
 
 
 class Eagle(nn.Module):

@@ -98,7 +98,9 @@ class EagleTensors:
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         own = {name: self.head.shapes[source] for name, source in self._own.items()}
-        return {**self.model.shapes, **own, DRAFT_IDS: self.draft_ids.shape}
+        kept = self.model.shapes.items()  # without a layer of the checkpoint's own
+        kept = {name: shape for name, shape in kept if not name.startswith(PREFIX)}
+        return {**kept, **own, DRAFT_IDS: self.draft_ids.shape}
 
     @cached_property
     def schemes(self) -> dict[str, str]:

@@ -239,18 +239,19 @@ def _with_mtp(module: Any, config: DecoderConfig, hf: HfConfig, mtp: bool) -> De
     out."""
     if not mtp:
         return replace(config, ignored=(*config.ignored, r"^mtp\."))
-    layer = eagle_of(hf, config) if EAGLE in hf else getattr(module, "MTP", None)
+    layer = getattr(module, "MTP", None)
     if layer is None or config.growth is not None:
         known = sorted(name for name, each in ARCHITECTURES.items() if hasattr(each, "MTP"))
         raise UnsupportedError(
-            f"--mtp: the multi-token-prediction layer of {config.architecture!r} is not supported; "
-            f"it is for {', '.join(known)}; leave out --mtp"
+            f"--mtp and --draft-head: the multi-token-prediction layer of {config.architecture!r} "
+            f"is not supported; they are for {', '.join(known)}; leave them out"
         )
     if any(config.windows):
         raise UnsupportedError(
-            "--mtp: layers with a sliding window forget the tokens that a multi-token-prediction "
-            "layer reads; leave out --mtp"
+            "--mtp and --draft-head: layers with a sliding window forget the tokens that a "
+            "multi-token-prediction layer reads; leave them out"
         )
+    layer = eagle_of(hf, config) if EAGLE in hf else layer
     return replace(config, mtp=layer, ignored=(*config.ignored, r"^mtp\.copies\."))
 
 

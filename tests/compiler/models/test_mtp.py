@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from mlcc.artifact.folder import Artifact
 from mlcc.commands.run import run_command
@@ -22,6 +23,7 @@ from mlcc.errors import MlccError, UnsupportedError
 from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import Choices, get_target
@@ -119,9 +121,13 @@ def mtp_step(steps: ManualSteps, position: int, tokens: list[int], hidden: int) 
 
 @pytest.fixture(scope="module")
 def eagle(tmp_path_factory: Any) -> tuple[EagleOracle, Plan, Path]:
-    """A model and an EAGLE-3 head, with KV heads of its own and a part of the vocabulary."""
+    """A model and an EAGLE-3 head, with KV heads of its own and a part of the vocabulary; the
+    model's own layer is left out."""
     folder = tmp_path_factory.mktemp("eagle")
     oracle = make_eagle_checkpoint(folder / "model", folder / "head")
+    path = folder / "model" / "model.safetensors"
+    own = {"mtp.fc.weight": torch.zeros(64, 128), "mtp.layers.0.x.weight": torch.zeros(3)}
+    save_file({**load_file(path), **own}, path, {"format": "pt"})
     given = Options(quant="f32", context=128, max_batch=8, draft_head=folder / "head")
     plan = make_plan(Checkpoint.open(folder / "model"), get_target("cpu"), given)
     return oracle, plan, folder
@@ -145,15 +151,16 @@ def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]
 
 @pytest.mark.parametrize("case", ["llama", pytest.param("qwen3_5", marks=pytest.mark.long)])
 def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
-    """Four requests at once, whose layer drafts three tokens in each step, mostly wrong ones; a
-    model with states too."""
+    """Four requests at once, whose layer drafts three tokens in each step, mostly wrong ones; from
+    a model that takes adapters, and from one with states."""
     oracle = make_mtp_checkpoint(case, tmp_path)
     (tmp_path / "tokenizer.json").write_text(
         '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
     )
     options = Options(
-        quant="f32", context=128, max_batch=4, max_step_tokens=16, max_rows=16, mtp=True
-    )
+        quant="f32", context=128, max_batch=4, max_step_tokens=16, max_rows=16, mtp=True,
+        adapters=LoraConfig(4, 2),
+    )  # fmt: skip
     checkpoint, target = Checkpoint.open(tmp_path), get_target("cpu", Choices(cpu="host"))
     out = compile_model(checkpoint, target, tmp_path / "out", options, Progress())
     executor = open_executor(Artifact.open(out))
@@ -193,5 +200,7 @@ def test_refusals(tmp_path: Path) -> None:
     ):
         mtp_plan(tmp_path / "mistral")
     make_mtp_checkpoint("llama", tmp_path / "llama")
+    with pytest.raises(UnsupportedError, match="leave out one of them"):
+        mtp_plan(tmp_path / "llama", draft_head=tmp_path)
     with pytest.raises(UnsupportedError, match="--tp 2 and --mtp"):
         mtp_plan(tmp_path / "llama", ranks=2, calibrate="none")

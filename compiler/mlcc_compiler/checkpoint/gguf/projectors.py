@@ -129,7 +129,7 @@ def _qwen2_vl(keys: Keys, vision: Config, text: Config) -> Config:
 
 
 def _qwen2_5_vl(keys: Keys, vision: Config, text: Config) -> Config:
-    """Every so many layers one attends to the whole image."""
+    """Of each `n_wa_pattern` layers the last attends to the whole image."""
     every, layers = _size(keys, "n_wa_pattern", 8), vision["num_hidden_layers"]
     vision["fullatt_block_indexes"] = list(range(every - 1, layers, every))
     vision["window_size"] = _size(keys, "window_size", 112)
