@@ -171,6 +171,24 @@ _ERNIE = (
         (r"\1.gate.e_score_correction_bias",),
         kinds=1,
     ),
+    NameRule(r"model\.mtp_linear_proj\.0\.(.*)", (r"mtp.fc.\1",)),
+    NameRule(r"model\.mtp_emb_norm\.0\.(.*)", (r"mtp.pre_fc_norm_embedding.\1",)),
+    NameRule(r"model\.mtp_hidden_norm\.0\.(.*)", (r"mtp.pre_fc_norm_hidden.\1",)),
+    NameRule(r"model\.mtp_block\.0\.(.*)", (r"mtp.layers.0.\1",)),
+)
+_MIMO = (
+    NameRule(r"model\.mtp_layers\.0\.input_proj\.(.*)", (r"mtp.fc.\1",)),
+    NameRule(r"model\.mtp_layers\.0\.token_layernorm\.(.*)", (r"mtp.pre_fc_norm_embedding.\1",)),
+    NameRule(r"model\.mtp_layers\.0\.hidden_layernorm\.(.*)", (r"mtp.pre_fc_norm_hidden.\1",)),
+    NameRule(r"model\.mtp_layers\.0\.final_layernorm\.(.*)", (r"mtp.norm.\1",)),
+    NameRule(r"model\.mtp_layers\.0\.(.*)", (r"mtp.layers.0.\1",)),
+)
+_NEMOTRON_H = (
+    *_BACKBONE,
+    NameRule(r"mtp\.layers\.0\.eh_proj\.(.*)", (r"mtp.fc.\1",)),
+    NameRule(r"mtp\.layers\.0\.enorm\.(.*)", (r"mtp.pre_fc_norm_embedding.\1",)),
+    NameRule(r"mtp\.layers\.0\.hnorm\.(.*)", (r"mtp.pre_fc_norm_hidden.\1",)),
+    NameRule(r"mtp\.layers\.\d+\.final_layernorm\.(.*)", (r"mtp.norm.\1",)),
 )
 
 NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
@@ -181,7 +199,7 @@ NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
     "granitemoeshared": _GRANITE,
     "granitemoehybrid": _GRANITE_HYBRID,
     "mamba2": _BACKBONE,
-    "nemotron_h": _BACKBONE,
+    "nemotron_h": _NEMOTRON_H,
     "lfm2": _LFM2,
     "lfm2_moe": _LFM2_MOE,
     "qwen3_5_moe": _STACKED,
@@ -190,6 +208,7 @@ NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
     "qwen3_vl_moe_text": _STACKED_TRANSPOSED,
     "falcon_h1": (NameRule(r"(.*)\.final_layernorm\.(.*)", (r"\1.norm.\2",)),),
     "ernie4_5_moe": _ERNIE,
+    "mimo": _MIMO,
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,
     "gpt_oss": _GPT_OSS,

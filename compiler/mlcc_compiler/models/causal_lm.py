@@ -101,11 +101,14 @@ class CausalLM(nn.Module):
             self.mtp = MultiTokenPrediction(config, layer)
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
-        """Logits; with a multi-token-prediction layer the normalised states of all tokens are kept
-        for it, and for an EAGLE-3 head what it makes of its three."""
+        """Logits; with a multi-token-prediction layer the states of all tokens are kept for it,
+        after the last norm if the layer has one of its own, and for an EAGLE-3 head what it makes
+        of its three."""
         x = self.model(token_ids, positions)
         if self.config.mtp is None:
             return self.logits(self.model.norm(ops.take_rows(x, logit_rows)))
+        if not self.config.mtp.own_norm:
+            return self.logits(self.model.norm(ops.keep_hidden(x, logit_rows, x)))
         x = self.model.norm(x)
         kept = x if isinstance(self.mtp, MultiTokenPrediction) else self.mtp.fuse(self.model.noted)
         return self.logits(ops.keep_hidden(x, logit_rows, kept))
@@ -123,7 +126,8 @@ class CausalLM(nn.Module):
         if config.mtp.normed:
             x = mtp.norm(x)
             return self.logits(ops.keep_hidden(x, logit_rows, x))
-        return self.logits(mtp.norm(ops.keep_hidden(x, logit_rows, x)))
+        norm = mtp.norm if config.mtp.own_norm else self.model.norm
+        return self.logits(norm(ops.keep_hidden(x, logit_rows, x)))
 
     def logits(self, x: Tensor) -> Tensor:
         """x a[r, hidden], normalised -> f32[r, vocab]."""

@@ -76,6 +76,11 @@ class Mtp:
 
     normed: bool
     """Whether it drafts further from its own state after its last norm, or before."""
+    hidden_first: bool = False
+    """Whether its projection takes the state before the embedding."""
+    own_norm: bool = True
+    """Whether its last norm is its own. Where it is the model's, the layer reads the model's states
+    before that norm."""
     eagle: Eagle | None = None
     """None = it is the checkpoint's own."""
 
@@ -143,10 +148,14 @@ class DecoderConfig:
     ignored: tuple[str, ...] = ()
     """Regular expressions of a checkpoint's tensors that the model does not use."""
 
-    def with_layer(self) -> Self:
-        """The config with one more layer, of full attention, for multi-token prediction."""
-        ropes = (*self.rope_of_layer, self.rope_of_layer[-1])
-        return replace(self, windows=(*self.windows, None), rope_of_layer=ropes)
+    def with_mtp_layers(self) -> Self:
+        """The config with the layers of multi-token prediction too: here one of full attention."""
+        return self._longer(1)
+
+    def _longer(self, count: int) -> Self:
+        """The config with that many layers more."""
+        ropes = (*self.rope_of_layer, *count * self.rope_of_layer[-1:])
+        return replace(self, windows=(*self.windows, *count * (None,)), rope_of_layer=ropes)
 
     def attention(self, layer: int) -> AttentionShape:
         """The attention parameters of a layer."""

@@ -63,7 +63,7 @@ from mlcc_compiler.models.architectures import (
 from mlcc_compiler.models.audio import whisper as whisper_audio
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
 from mlcc_compiler.models.closest_architecture import closest_architecture
-from mlcc_compiler.models.config import DecoderConfig, rope_parameters
+from mlcc_compiler.models.config import DecoderConfig, Mtp, rope_parameters
 from mlcc_compiler.models.eagle_config import EAGLE, eagle_of
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
@@ -134,6 +134,7 @@ ARCHITECTURES: dict[str, Any] = {
     "granitemoe": granitemoe,
     "granitemoeshared": granitemoe,
     "llama4_text": llama4_text,
+    "mimo": qwen2,
     "minimax_m2": minimax_m2,
     "mixtral": mixtral,
     "olmoe": olmoe,
@@ -239,12 +240,14 @@ def _with_mtp(module: Any, config: DecoderConfig, hf: HfConfig, mtp: bool) -> De
     out."""
     if not mtp:
         return replace(config, ignored=(*config.ignored, r"^mtp\."))
-    layer = getattr(module, "MTP", None)
+    of_type: dict[str, Mtp] = getattr(module, "MTP_OF_TYPE", {})
+    layer = of_type.get(str(hf.get("model_type")), getattr(module, "MTP", None))
     if layer is None or config.growth is not None:
         known = sorted(name for name, each in ARCHITECTURES.items() if hasattr(each, "MTP"))
+        own = f"the multi-token-prediction layer of {config.architecture!r} is not supported"
+        reason = own if EAGLE in hf else getattr(module, "NO_MTP", own)
         raise UnsupportedError(
-            f"--mtp and --draft-head: the multi-token-prediction layer of {config.architecture!r} "
-            f"is not supported; they are for {', '.join(known)}; leave them out"
+            f"--mtp and --draft-head: {reason}; they are for {', '.join(known)}; leave them out"
         )
     if any(config.windows):
         raise UnsupportedError(

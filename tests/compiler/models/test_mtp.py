@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from mlcc.engine import Engine, Request, SamplingParams
 from mlcc.engine.batch.batch import Batch, BatchWriter, int32
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine.spec_decode.mtp import MtpLayer
-from mlcc.errors import MlccError, UnsupportedError
+from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -42,7 +43,10 @@ from tests.runtime.engine.helpers.drive import Driver
 BOUND = 1e-4
 DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
 TOKENS = [5, 17, 99, 3, 42, 7, 88, 120, 64, 9, 31, 77, 18, 56, 101, 23, 11, 45, 90, 6]
-CASES = ["llama", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3"]
+CASES = [
+    "llama", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3", "mimo",
+    "ernie4_5_moe", "nemotron_h-experts",
+]  # fmt: skip
 
 
 def mtp_plan(folder: Path, **options: Any) -> Plan:
@@ -199,6 +203,18 @@ def test_refusals(tmp_path: Path) -> None:
         UnsupportedError, match="multi-token-prediction layer of 'mistral' is not supported"
     ):
         mtp_plan(tmp_path / "mistral")
+    make_checkpoint("minimax_m2", tmp_path / "minimax")
+    with pytest.raises(UnsupportedError, match="MiniMax M2 is published without the layers"):
+        mtp_plan(tmp_path / "minimax")
+    make_checkpoint("kimi_linear", tmp_path / "kimi")
+    with pytest.raises(UnsupportedError, match="Kimi Linear is published without such a layer"):
+        mtp_plan(tmp_path / "kimi")
+    make_mtp_checkpoint("nemotron_h-experts", tmp_path / "nemotron")
+    path = tmp_path / "nemotron" / "config.json"
+    config = json.loads(path.read_text()) | {"mtp_layers_block_type": ["mamba", "moe"]}
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="'mtp_layers_block_type' must be layers without"):
+        mtp_plan(tmp_path / "nemotron")
     make_mtp_checkpoint("llama", tmp_path / "llama")
     with pytest.raises(UnsupportedError, match="leave out one of them"):
         mtp_plan(tmp_path / "llama", draft_head=tmp_path)

@@ -45,6 +45,7 @@ OTHER_NAMES = {
     "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
     "kimi_k2": "deepseek_v3",
+    "mimo": "qwen2",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
 }

@@ -1,17 +1,23 @@
 """ERNIE 4.5 with experts (Baidu, 2025): ERNIE 4.5 whose middle layers have mixtures with shared
-experts; a selection bias is added to the softmax. Text only.
+experts; a selection bias is added to the softmax. Text only. Its multi-token-prediction
+layer is like the first one, and drafts with `--mtp`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.models.architectures import ernie4_5, glm4_moe
-from mlcc_compiler.models.architectures.glm4_moe import Config
-from mlcc_compiler.models.config import common_fields, rope_from_hf
+from mlcc_compiler.models.config import Mtp, common_fields, rope_from_hf
 from mlcc_compiler.models.fields import HfConfig, positive, refuse, require
 from mlcc_compiler.models.moe import Correction, Experts, count_of
 
-Layer = glm4_moe.Layer
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Layer, MTP = glm4_moe.Layer, Mtp(normed=False, own_norm=False)
 
 DEFAULTS = {
     **{k: v for k, v in ernie4_5.DEFAULTS.items() if k != "head_dim"},
@@ -27,6 +33,15 @@ DEFAULTS = {
 }
 ALIASES = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
 """Other names of fields, which overrule them as in transformers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(glm4_moe.Config):
+    """As of GLM-4.5, but for the layer of multi-token prediction."""
+
+    def with_mtp_layers(self) -> Self:
+        """One more layer like the first, as in Baidu's training code."""
+        return replace(super().with_mtp_layers(), sparse=(*self.sparse, self.sparse[0]))
 
 
 def read_config(hf: HfConfig, context: int) -> Config:

@@ -57,9 +57,9 @@ class Config(DecoderConfig):
     experts: Experts | None
     sparse: tuple[bool, ...]
 
-    def with_layer(self) -> Self:
+    def with_mtp_layers(self) -> Self:
         """One more layer, with a mixture if there is one."""
-        return replace(super().with_layer(), sparse=(*self.sparse, self.experts is not None))
+        return replace(super().with_mtp_layers(), sparse=(*self.sparse, self.experts is not None))
 
 
 class Layer(PreNormLayer):

@@ -19,6 +19,7 @@ from mlcc_compiler.models.mamba import taps_of
 from mlcc_compiler.models.moe import MixtureOfExperts
 from mlcc_compiler.models.rope import Rope
 
+NO_MTP = "Kimi Linear is published without such a layer"
 DEFAULTS = DECODER_DEFAULTS | {
     "vocab_size": 163840,
     "max_position_embeddings": 1048576,

@@ -1,6 +1,6 @@
 """MiniMax M2 (MiniMax, 2025): mixtures in every layer, routed by sigmoids with a selection bias,
-and norms of all queries and all keys. `checkpoint/name_maps.py` has its names. Its
-multi-token-prediction heads are left out; MiniMax 01's lightning attention is not part of it.
+and norms of all queries and all keys. `checkpoint/name_maps.py` has its names. MiniMax
+01's lightning attention is not part of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.moe import Correction, Experts, chosen_of, count_of
 
 Layer = olmoe.Layer
+NO_MTP = "MiniMax M2 is published without the layers that its config counts"
 
 DEFAULTS = DECODER_DEFAULTS | {
     "head_dim": 128,

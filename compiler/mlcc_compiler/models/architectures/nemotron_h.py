@@ -1,20 +1,31 @@
 """Nemotron-H and Nemotron Nano 2 (NVIDIA, 2025): each layer is one of a Mamba 2 mixer, attention
-without positions, an MLP, or a mixture of plain MLPs (Nemotron 3).
+without positions, an MLP, or a mixture of plain MLPs (Nemotron 3), whose multi-token-prediction
+layers, mostly attention and a mixture, draft with `--mtp`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlcc_compiler.ir._tvm import Tensor, nn
 from mlcc_compiler.models.architectures import glm4_moe
-from mlcc_compiler.models.config import DECODER_DEFAULTS, DecoderConfig, activation, common_fields
+from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
+    DecoderConfig,
+    Mtp,
+    activation,
+    common_fields,
+)
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import Attention, PlainMLP, hidden_norm
 from mlcc_compiler.models.mamba import Mamba, Mixer, scan_of, taps_of
 from mlcc_compiler.models.moe import Experts, MixtureOfExperts
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MTP = Mtp(normed=True)
 DEFAULTS = {
     **DECODER_DEFAULTS,
     "num_key_value_heads": 8,
@@ -70,6 +81,12 @@ class Config(DecoderConfig):
     mamba: Mamba
     experts: Experts | None
     kinds: tuple[str, ...]
+    mtp_kinds: tuple[str, ...]
+
+    def with_mtp_layers(self) -> Self:
+        """The layers of `mtp_kinds` too."""
+        more = self.mtp_kinds
+        return replace(self._longer(len(more)), kinds=(*self.kinds, *more))
 
 
 class Layer(nn.Module):
@@ -99,7 +116,7 @@ def complete(hf: HfConfig) -> HfConfig:
 
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json of a NemotronHForCausalLM."""
-    kinds = tuple(_kind(kind) for kind in _pattern(hf))
+    kinds, mtp_kinds = tuple(_kind(kind) for kind in _pattern(hf)), _mtp_kinds(hf)
     eps, act = hf["layer_norm_epsilon"], hf["mlp_hidden_act"]
     more = {"rms_norm_eps": eps, "hidden_act": act, "num_hidden_layers": len(kinds)}
     fields = common_fields({**hf, **more}, "nemotron_h")
@@ -112,10 +129,10 @@ def read_config(hf: HfConfig, context: int) -> Config:
         **fields,
         ropes=(),
         mlp_bias=bool(hf["mlp_bias"]),
-        ignored=(r"^mtp\.",),
         kinds=kinds,
+        mtp_kinds=mtp_kinds,
         mamba=_mamba(hf, fields["norm_eps"]),
-        experts=_experts(hf) if "moe" in kinds else None,
+        experts=_experts(hf) if "moe" in (*kinds, *mtp_kinds) else None,
     )
 
 
@@ -156,6 +173,18 @@ def _pattern(hf: HfConfig) -> Any:
                 raise refuse(key, "what each layer is", pattern)
             return pattern
     raise refuse("layers_block_type", "what each layer is", None)
+
+
+def _mtp_kinds(hf: HfConfig) -> tuple[str, ...]:
+    """The kinds of the layers of multi-token prediction, none of which may be a scan: drafts that
+    are not accepted could not be taken out of its state."""
+    if not hf.get("num_nextn_predict_layers"):
+        return ()
+    words, letters = hf.get("mtp_layers_block_type"), hf.get("mtp_hybrid_override_pattern")
+    kinds = tuple(_kind(kind) for kind in (words or letters or "*E"))
+    if "scan" in kinds:
+        raise refuse("mtp_layers_block_type", "layers without a scan", words or letters)
+    return kinds
 
 
 def _kind(kind: Any) -> str:

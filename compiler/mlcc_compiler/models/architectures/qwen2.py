@@ -1,4 +1,6 @@
-"""Qwen2 and Qwen2.5 (Yang et al., 2024): Llama with a bias on q, k and v."""
+"""Qwen2 and Qwen2.5 (Yang et al., 2024): Llama with a bias on q, k and v. MiMo 7B (Xiaomi, 2025) is
+the same with a multi-token-prediction layer, which drafts with `--mtp`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from mlcc_compiler.models.fields import HfConfig, layer_types, require
 from mlcc_compiler.models.layers import PreNormLayer
 
 Layer, MTP = PreNormLayer, Mtp(normed=True)
+MTP_OF_TYPE = {"mimo": Mtp(normed=True, hidden_first=True)}
 
 DEFAULTS = DECODER_DEFAULTS | {
     "max_position_embeddings": 32768,
@@ -24,8 +27,8 @@ DEFAULTS = DECODER_DEFAULTS | {
 }
 
 
-IGNORED = (r"^(model\.)?visual\.",)
-"""The vision tower of a Qwen2-VL, beside the text part's tensors."""
+IGNORED = (r"^(model\.)?visual\.", r"^model\.mtp_layers\.")
+"""Beside the text part's tensors: the vision tower of a Qwen2-VL, further layers of a MiMo."""
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:

@@ -62,10 +62,10 @@ class Config(DecoderConfig):
     experts: Experts | None
     sparse: tuple[bool, ...]
 
-    def with_layer(self) -> Self:
+    def with_mtp_layers(self) -> Self:
         """One more layer of attention, with a mixture where the last layer has one."""
         linear, sparse = (*self.linear, False), (*self.sparse, self.sparse[-1])
-        return replace(super().with_layer(), linear=linear, sparse=sparse)
+        return replace(super().with_mtp_layers(), linear=linear, sparse=sparse)
 
 
 class GatedAttention(Attention):
