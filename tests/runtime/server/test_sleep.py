@@ -19,7 +19,13 @@ from mlcc.model.model import Model
 from mlcc.worker.client import EngineThread, WorkerClient
 from mlcc.worker.process import EngineProcess
 from tests.helpers.toy.toy_model import open_toy
-from tests.runtime.server.helpers.server_process import RunningServer, eventually, idle, running
+from tests.runtime.server.helpers.server_process import (
+    PLAIN,
+    RunningServer,
+    eventually,
+    idle,
+    running,
+)
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "temperature": 0}
 LONG = {**CHAT, "max_tokens": 200, "ignore_eos": True}
@@ -32,11 +38,11 @@ def server() -> Iterator[RunningServer]:
 
 
 def post(server: RunningServer, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(server.url + path, json=body or None, timeout=60)
+    return httpx.post(server.url + path, json=body or None, timeout=60, verify=PLAIN)
 
 
 def get(server: RunningServer, path: str) -> httpx.Response:
-    return httpx.get(server.url + path, timeout=60)
+    return httpx.get(server.url + path, timeout=60, verify=PLAIN)
 
 
 def chat(server: RunningServer, **more: Any) -> httpx.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ from typing import Any
 
 import httpx
 
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""`verify` of requests over plain HTTP: httpx else reads all authorities for each, 25 ms."""
 PROGRAM = Path(__file__).with_name("toy_server.py")
 SCRIPTED = Path(__file__).parents[3] / "e2e" / "clients" / "scripted_server.py"
 """Its model reasons and calls tools on request (`tests/e2e/clients/scripted.py`)."""

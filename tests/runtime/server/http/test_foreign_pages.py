@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from mlcc.service.http.routes import KSERVE, OLLAMA, ROUTES, Route
-from tests.runtime.server.helpers.server_process import RunningServer, running
+from tests.runtime.server.helpers.server_process import PLAIN, RunningServer, running
 
 FORM = "application/x-www-form-urlencoded"
 SIMPLE_TYPES = ("", "text/plain", FORM, "multipart/form-data; boundary=x")
@@ -42,7 +42,7 @@ def server() -> Iterator[RunningServer]:
 
 def post(server: RunningServer, path: str, kind: str, **headers: str) -> httpx.Response:
     found = {**headers, **({"Content-Type": kind} if kind else {})}
-    return httpx.post(server.url + path, content=BODY, headers=found, timeout=60)
+    return httpx.post(server.url + path, content=BODY, headers=found, timeout=60, verify=PLAIN)
 
 
 @pytest.mark.parametrize("route", POSTED, ids=lambda route: route.path)

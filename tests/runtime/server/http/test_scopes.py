@@ -14,7 +14,7 @@ from mlcc.server.auth.key_file import ApiKey, digest_of
 from mlcc.server.auth.keyring import Keyring
 from mlcc.service.http.routes import ADMIN, ANY_KEY, INFERENCE, ROUTES, SCOPES, Route
 from mlcc.service.http.types import error_response
-from tests.runtime.server.helpers.server_process import RunningServer, running
+from tests.runtime.server.helpers.server_process import PLAIN, RunningServer, running
 
 KEYS = [
     {"name": "user", "key": "u"},
@@ -51,7 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def ask(server: RunningServer, method: str, path: str, key: str) -> httpx.Response:
     url, headers = server.url + path, {"x-api-key": key} if key else {}
     body = BODY if method == "POST" else None
-    return httpx.request(method, url, json=body, headers=headers, timeout=60)
+    return httpx.request(method, url, json=body, headers=headers, timeout=60, verify=PLAIN)
 
 
 def test_every_address_that_changes_something_is_for_administrators() -> None:
