@@ -7,6 +7,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+from tvm.ir import IRModule
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.ir.ir_dump import IrDump
@@ -22,14 +23,23 @@ TENSOR = re.compile(
     r"R\.memory\.alloc_tensor\((\w+), 0, R\.shape\(\[([^\]]*)\]\), R\.dtype\(\"[a-z]+(\d+)"
 )
 STORAGE = re.compile(r"R\.memory\.alloc_storage\(R\.shape\(\[([^\]]*)\]\)")
+PHASES = ("memory_planned", "storages_bounded", "storages_by_size")
+
+
+class SomePhases(IrDump):
+    """A dump of `PHASES` alone: to print a module takes longer than most phases."""
+
+    def __call__(self, phase: str, module: IRModule) -> None:
+        if phase in PHASES:
+            super().__call__(phase, module)
 
 
 def lowered(folder: Path, target: str, quant: str) -> tuple[Lowered, dict[str, str], Plan]:
-    """A small model, and its text after each phase."""
+    """A small model, and its text after each of `PHASES`."""
     checkpoint = Checkpoint.open(write_checkpoint(folder / "model"))
     plan = make_plan(checkpoint, get_target(target), Options(quant=quant, context=64))
     kernels, bounds = kernel_set_for(plan.target), Bounds(plan.layout, plan.limits.context)
-    vocab, dump = plan.config.vocab_size, IrDump(folder / "dump")
+    vocab, dump = plan.config.vocab_size, SomePhases(folder / "dump")
     config = LoweringConfig(plan.target, kernels, plan.caches, bounds, vocab)
     found = lower(plan.traced, config, dump)
     phases = {p.stem.split("_", 1)[1]: p.read_text("utf-8") for p in dump.folder.iterdir()}  # type: ignore[union-attr]
