@@ -1,16 +1,17 @@
 """A soak test: thousands of mixed requests to one server; does anything grow, stall or get lost?
 
     python -m benchmarks.server.soak ARTIFACT [--requests 20000] [--clients 24] [--kv-pages 160]
-        [--kills 20] [--tls] [--watch]
+        [--kills 20] [--tls] [--watch] [--grpc-port 8001]
 
 Requests of all protocols (`soak_requests.py`), random from one seed: short and long prompts, half
 of them with a shared prefix; greedy and sampled; several answers to one prompt; grammars; slow
 readers; clients that disconnect; invalid and huge bodies; a batch beneath all that
-(`soak_batch.py`). The pool is so small that sequences are preempted and recomputed. `--kills` ends
-the engine, or a process that reads prompts or bodies, by SIGKILL that often. A separate connection
-asks `/ready` every 10 ms; its times show stalls of the event loop, and `--watch` tells those apart
-that the machine caused (`loop_watch.py`). Prints samples (memory, threads and open files of the
-server's processes, pages in use) and one JSON line.
+(`soak_batch.py`), and with `--grpc-port` calls by gRPC (`soak_grpc.py`). The pool is so small that
+sequences are preempted and recomputed. `--kills` ends the engine, or a process that reads prompts
+or bodies, by SIGKILL that often. A separate connection asks `/ready` every 10 ms; its times show
+stalls of the event loop, and `--watch` tells those apart that the machine caused (`loop_watch.py`).
+Prints samples (memory, threads and open files of the server's processes, pages in use) and one JSON
+line.
 Exits with 1 if an answer was lost or differs from that of a quiet server, if a page or thread is
 still held when all is idle, or if memory in the last quarter of the requests is more than 5 % above
 the most of the first half. Linux only. Not a benchmark of speed: `serve.py` is.
@@ -40,6 +41,7 @@ from urllib.parse import urlsplit
 from benchmarks.server.ready_ping import pinging
 from benchmarks.server.serve import serving
 from benchmarks.server.soak_batch import BatchBeneath
+from benchmarks.server.soak_grpc import GrpcBeneath
 from benchmarks.server.soak_requests import Call, Outcome, Requests, outcome, words
 
 SAMPLES = 40
@@ -172,6 +174,7 @@ class Soak:
         kills: int = 0,
         grammars: bool = True,
         context: ssl.SSLContext | None = None,
+        grpc_port: int = 0,
     ) -> None:
         self._url, self._pid, self._count, self._clients = url, pid, requests, clients
         self._client = Client(url, context)
@@ -179,6 +182,7 @@ class Soak:
         self._context = context
         model = model_of(url, context)
         sees = "image" in model.get("input_modalities", ())
+        self._grpc = GrpcBeneath(grpc_port, str(model["id"]), seed)
         self._requests = Requests(seed, vocab, str(model["id"]), grammars, sees)
         self._rng = random.Random(seed)
         self._kills, self._kill_each = kills, requests // (kills + 1)
@@ -200,8 +204,11 @@ class Soak:
             self._quiet[call.kind] = words(call, answer)
             assert found == "answered", (call, answer)
         await self._batch.begin()
+        await self._grpc.begin()
         with pinging(self._url, verify=self._context is None) as self.ready_ms:
             await asyncio.gather(*(self._work() for _ in range(self._clients)))
+        await self._grpc.end(bool(self.killed))
+        self.outcomes.update({f"grpc {name}": n for name, n in self._grpc.outcomes.items()})
         await self._batch.end(bool(self.killed))
         end = time.monotonic() + IDLE_S
         while (last := await asyncio.to_thread(self._sample)).held_pages and time.monotonic() < end:
@@ -246,7 +253,7 @@ class Soak:
         wrong = ("lost", "differs", *(() if self.killed else ("broken",)))
         if lost := [name for name in self.outcomes if name.endswith(wrong)]:
             faults.append(f"answers were lost or differ: {lost}")
-        faults += self._batch.faults
+        faults += [*self._batch.faults, *self._grpc.faults]
         if (held := self.samples[-1].held_pages) > 0:
             faults.append(f"{held} pages stay taken")
         for name in ("mib", "threads", "files"):
@@ -294,6 +301,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--grpc-port", type=int, default=0, help="calls by gRPC too")
     parser.add_argument("--watch", action="store_true", help="measure the server's event loop")
     given = parser.parse_args()
     vocab = json.loads((given.artifact / "mlcc.json").read_text())["model"]["vocab_size"]
@@ -303,6 +311,8 @@ def main() -> None:
         program = ["benchmarks.server.loop_watch", str(watched)] if given.watch else ["mlcc"]
         serve = [sys.executable, "-m", *program, "serve", str(given.artifact)]
         serve += ["--max-queue", "10000", "--kv-pages", str(given.kv_pages)]
+        if given.grpc_port:
+            serve += ["--grpc-port", str(given.grpc_port)]
         if given.tls:
             path, context = certificate(Path(folder))
             serve += ["--ssl-certfile", str(path)]
@@ -310,7 +320,7 @@ def main() -> None:
         with serving(lambda port: [*command, str(port)], processes.append, context) as url:
             soak = Soak(
                 url, processes[0].pid, requests=given.requests, clients=given.clients, vocab=vocab,
-                seed=given.seed, kills=given.kills, context=context,
+                seed=given.seed, kills=given.kills, context=context, grpc_port=given.grpc_port,
             )  # fmt: skip
             start = time.monotonic()
             asyncio.run(soak.run())

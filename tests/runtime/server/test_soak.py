@@ -12,6 +12,7 @@ import pytest
 from benchmarks.server import soak
 from benchmarks.server.soak import Soak
 from benchmarks.server.soak_requests import fixed_calls, hostile_calls, image_calls
+from tests.helpers.grpc_client import free_port
 from tests.runtime.multimodal.helpers import seeing_server
 from tests.runtime.server.helpers.server_process import PROGRAM, running
 
@@ -19,7 +20,9 @@ REQUESTS, CLIENTS, KILLS = 260, 8, 3
 TOY_VOCABULARY = 90
 
 
-@pytest.mark.parametrize("kind", ["plain", "tls", "sees"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "tls", "sees", pytest.param("grpc", marks=pytest.mark.long)]
+)
 def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "SAMPLES", 8)
     monkeypatch.setattr(soak, "GROWTH", 2.0)  # so few requests still warm up
@@ -30,6 +33,8 @@ def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         options += ["--cert", str(path), str(path)]
     if kind == "sees":
         options, program = ["0"], Path(seeing_server.__file__)
+    port = free_port() if kind == "grpc" else 0
+    options += ["--grpc-port", str(port)] * (kind == "grpc")
     with running(*options, program=program) as server:
         work = Soak(
             server.url,
@@ -40,11 +45,14 @@ def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             kills=KILLS,
             grammars=False,
             context=context,
+            grpc_port=port,
         )
         asyncio.run(work.run())
     print("\n".join(work.wrong))  # the answers themselves
     assert work.faults() == [], work.outcomes
-    assert sum(work.outcomes.values()) == REQUESTS and work.killed == KILLS
+    by_grpc = {name: n for name, n in work.outcomes.items() if name.startswith("grpc ")}
+    assert (sum(n for name, n in by_grpc.items() if "answered" in name) > 20) is (kind == "grpc")
+    assert work.outcomes.total() - sum(by_grpc.values()) == REQUESTS and work.killed == KILLS
     kinds = {name.rpartition(": ")[0] for name in work.outcomes}
     fixed = fixed_calls("") + image_calls() * (kind == "sees")
     assert {call.kind for call in fixed} <= kinds

@@ -4,7 +4,9 @@ Encoders are in `test_kserve.py`."""
 from __future__ import annotations
 
 import json
+import random
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -168,6 +170,28 @@ def test_odd_messages(both: tuple[RunningServer, Client]) -> None:
     assert refused(lambda: client.call("ModelReady", name="other"))[0].name == "NOT_FOUND"
     code, _ = refused(lambda: client.call("RepositoryModelUnload", model_name="toy"))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_random_messages_end_in_a_code(both: tuple[RunningServer, Client]) -> None:
+    """Any bytes, and requests with some bytes changed: each call ends, and the next is answered."""
+    server, client = both
+    rng, calls = random.Random(7), ("ModelInfer", "ModelReady", "ModelMetadata", "RepositoryIndex")
+    valid = request("toy", {"text_input": ["hello"]}, **GREEDY)
+    before, codes = texts_of(client.call("ModelInfer", valid)), Counter[str]()
+    for _ in range(300):
+        data = bytearray(valid.SerializeToString() if rng.random() < 0.7 else rng.randbytes(40))
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        sent = SimpleNamespace(SerializeToString=lambda data=data: bytes(data))
+        try:
+            client.call(rng.choice(calls), sent)
+        except grpc.RpcError as error:
+            assert "Traceback" not in error.details() and "bug" not in error.details()
+            codes[error.code().name] += 1
+    assert codes.keys() <= {"INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL", "UNKNOWN"}, codes
+    assert len(codes) > 2 and codes.total() > 100, codes
+    eventually(lambda: idle(server))
+    assert texts_of(client.call("ModelInfer", valid)) == before
 
 
 def test_a_deadline_and_a_cancel_end_the_work() -> None:
