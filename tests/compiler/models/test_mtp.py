@@ -47,6 +47,7 @@ CASES = [
     "llama", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3", "mimo",
     "ernie4_5_moe", "nemotron_h-experts",
 ]  # fmt: skip
+LONG = ["glm4_moe", "mimo", "ernie4_5_moe", "nemotron_h-experts"]
 
 
 def mtp_plan(folder: Path, **options: Any) -> Plan:
@@ -75,7 +76,9 @@ def test_reference_equals_torch(model: tuple[MtpOracle, Plan, Path]) -> None:
 
 @pytest.mark.usefixtures("vulkan")
 @pytest.mark.feature("mtp", "vulkan", "runs")
-@pytest.mark.parametrize("case", ["llama", pytest.param("glm4_moe", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "case", ["llama", *(pytest.param(c, marks=pytest.mark.long) for c in LONG)]
+)
 def test_vulkan_equals_torch(case: str, tmp_path: Path) -> None:
     oracle = make_mtp_checkpoint(case, tmp_path)
     plan = replace(mtp_plan(tmp_path), target=get_target("vulkan", Choices(f16=False)))
