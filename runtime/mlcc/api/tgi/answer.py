@@ -113,12 +113,17 @@ def whole(
 
 
 def best_of(made: Sequence[Payload]) -> Payload:
-    """The first of several answers, with the others among its details."""
-    first, *others = made
+    """The most likely of several answers, with the others among its details. As in TGI, that is
+    the highest mean log-probability of the tokens, an end token included."""
+    first, *others = sorted(made, key=lambda one: -_mean_logprob(one["details"]["tokens"]))
     sequences = [{"generated_text": one["generated_text"], **one["details"]} for one in others]
     if sequences:
         first["details"]["best_of_sequences"] = sequences
     return first
+
+
+def _mean_logprob(tokens: Sequence[Payload]) -> float:
+    return sum(float(token["logprob"]) for token in tokens) / len(tokens)
 
 
 def finish_reason(finished: Finished) -> str:

@@ -108,9 +108,8 @@ async def _whole(
         job.close()
 
     def make() -> Any:
-        likely = [answer.likelihood for answer in job.joined(deltas)]
-        order = sorted(range(len(deltas)), key=lambda index: -likely[index])
-        made = best_of([whole(deltas[i], job.finished[i], seed, before, top) for i in order])
+        answers = [whole(each, job.finished[i], seed, before, top) for i, each in enumerate(deltas)]
+        made = best_of(answers)
         if not given.get("details"):
             del made["details"]
         return [made] if as_list else made

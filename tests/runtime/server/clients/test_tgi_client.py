@@ -105,11 +105,16 @@ def test_an_end_token_is_special_and_outside_the_text(made: InferenceClient) -> 
 
 
 def test_the_best_of_several(made: InferenceClient) -> None:
-    found = made.text_generation("hello", do_sample=True, best_of=3, details=True, **LONG)
-    assert found.details is not None and found.details.best_of_sequences is not None
-    every = [found.details, *found.details.best_of_sequences]
-    means = [sum(t.logprob for t in one.tokens) / len(one.tokens) for one in every]
-    assert len(means) == 3 and means == sorted(means, reverse=True)
+    ends = set()
+    for seed in range(12):
+        ask: dict[str, Any] = {"do_sample": True, "seed": seed, "details": True}
+        found = made.text_generation("hello", best_of=3, **ask, **LONG)
+        assert found.details is not None and found.details.best_of_sequences is not None
+        every = [found.details, *found.details.best_of_sequences]
+        means = [sum(t.logprob for t in one.tokens) / len(one.tokens) for one in every]
+        assert len(means) == 3 and means == sorted(means, reverse=True), seed
+        ends |= {one.finish_reason for one in every}
+    assert ends == {"length", "eos_token"}, "an end token counts, too"
 
 
 def test_a_prompt_is_truncated_from_the_left(made: InferenceClient) -> None:
