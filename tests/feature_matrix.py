@@ -82,6 +82,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "images: SmolVLM, Idefics 3": ("smolvlm",),
     "images: Gemma 3": ("gemma3-images",),
     "images: LLaVA 1.5": ("llava",),
+    "images: LLaVA-OneVision": ("llava-onevision",),
     "images: InternVL 3": ("internvl",),
     "images: Mistral 3, Pixtral": ("mistral3-images",),
     "images: Qwen2-VL": ("qwen2-vl",),

@@ -42,7 +42,7 @@ from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
-from mlcc_compiler.models.vision.tower import tower_rows
+from mlcc_compiler.models.vision.tower import prompt_rows
 from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.quantization import scheme
@@ -151,7 +151,7 @@ class Plan:
         if self.config.source_rows:
             slots = self.limits.max_batch * self.config.source_rows
         elif self.tower is not None:
-            slots = max(slots, tower_rows(self.tower.config))
+            slots = max(slots, prompt_rows(self.tower.config))
         elif hidden:
             slots = 0
         return EmbeddingsInfo(slots=slots, width=width, hidden=hidden) if width else None

@@ -2,12 +2,14 @@
 for it.
 
 A family is a file of `towers/`. Reads config.json and preprocessor_config.json (or, of newer
-checkpoints, processor_config.json); opens no tensor.
+checkpoints, processor_config.json); opens no tensor but a row of
+a prompt that some families have.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from typing import Any
 
 from mlcc.artifact.schema import VisionInfo
@@ -99,8 +101,20 @@ def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> Vis
         mean=_channels(processor, "image_mean"),
         std=_channels(processor, "image_std"),
         resample=_RESAMPLING[kind],
+        newline=_newline(checkpoint, family),
         **family.info(processor, config),
     )
+
+
+def _newline(checkpoint: Checkpoint, family: Family) -> str:
+    """The row after each line of an image's tiles, f32 in base64."""
+    if not family.newline:
+        return ""
+    tensors = checkpoint.vision_tensors
+    for name in (family.newline, f"model.{family.newline}"):
+        if name in tensors.shapes:
+            return b64encode(tensors.read(name).astype("<f4").tobytes()).decode()
+    raise CheckpointError(f"{checkpoint.folder}: has no tensor {family.newline!r}; fetch it again")
 
 
 def _image_token(checkpoint: Checkpoint) -> tuple[str, int]:

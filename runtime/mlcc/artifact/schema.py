@@ -334,7 +334,8 @@ class VisionInfo:
 
     processor: str
     """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, llava,
-    internvl, pixtral (Mistral 3 too), qwen2_vl (Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5)."""
+    llava_onevision, internvl, pixtral (Mistral 3 too), qwen2_vl (Qwen2-VL, Qwen2.5-VL, Qwen3-VL
+    and Qwen3.5)."""
     image_token: str
     """Text of the placeholder token, such as <image>."""
     image_token_id: int
@@ -355,7 +356,8 @@ class VisionInfo:
     split: bool = False
     """idefics3's do_image_splitting, gemma3's do_pan_and_scan, internvl's crop_to_patches."""
     max_tiles: int = 0
-    """gemma3: most crops of pan and scan; internvl: most tiles beside the whole image."""
+    """gemma3: most crops of pan and scan; internvl: most tiles beside the whole image;
+    llava_onevision: a larger grid is scaled down to the rows of as many."""
     min_pixels: int = 0
     """qwen2_vl: bounds of an image's area, as max_pixels."""
     max_pixels: int = 0
@@ -364,6 +366,10 @@ class VisionInfo:
     position_grid: int = 0
     """Side of the tower's table of positions, which is interpolated to an image's patches; 0 = it
     has none."""
+    grids: tuple[tuple[int, int], ...] = ()
+    """llava_onevision: widths and heights in pixels of the grids of tiles."""
+    newline: str = ""
+    """llava_onevision: the learned row after each line of a grid, f32[width] in base64."""
     class_row: bool = False
     """Whether a row without pixels follows the patches, for the tower's class token."""
     folder: str = "vision"

@@ -194,7 +194,7 @@ class LoopDriver(BaseDriver):
         assert isinstance(image.tile, ImageTile)  # a tab opens no model that hears
         rows = await self._tower.encode(image.tile)
         self.counters.wait_ms += (perf_counter() - t0) * 1e3
-        if image.slots is not None:  # else all of them were
+        if rows is not None and image.slots is not None:  # else all of them were cancelled
             self._executor.write_embeddings(image.slots, rows)
             images.mark_ready(image)
 

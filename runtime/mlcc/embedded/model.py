@@ -70,7 +70,9 @@ class EmbeddedModel:
         if vision is None:
             text = text.without_images()
         elif text.vision is not None:
-            tower = TabTower(vision.manifest, vision.plan, vision.executor, text.vision)
+            tower = TabTower(
+                vision.manifest, vision.plan, vision.executor, text.vision, vision.images
+            )
         if parse_special:
             text = text.with_special()
         read = Manifest.from_bytes(to_bytes(manifest))

@@ -10,7 +10,7 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.multimodal.placeholders import PromptImages
-from mlcc.multimodal.prompt import PreparedImage, Prompt
+from mlcc.multimodal.prompt import PreparedImage, Prompt, detailed
 from mlcc.service.served_model import NO_VARIABLES, DirectPrompts
 
 
@@ -44,7 +44,8 @@ class TabPrompts(DirectPrompts):
     async def _prepared(self, images: PromptImages, context: int) -> list[PreparedImage]:
         """The images, one at a time: a decoded one takes a hundred times its bytes."""
         processor = self._text.processor_for(images, context)
-        return [await prepare_in_tab(self._images, processor, image) for image in images.images]
+        shown = detailed(processor, images.images)
+        return [await prepare_in_tab(self._images, processor, image) for image in shown]
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Check that answers can be constrained to a structure, once the page has fetched what

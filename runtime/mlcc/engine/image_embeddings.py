@@ -74,6 +74,8 @@ class ImageSpan(NamedTuple):
 
 def _columns(tile: ImageTile) -> int:
     """Columns of a tile's grid of rows, whose cells are squares of pixels."""
+    if tile.packing is not None:
+        return tile.rows  # no such model has positions in rows and columns
     if tile.lines > 1:
         return tile.rows // tile.lines
     return max(1, tile.width // max(1, isqrt(tile.height * tile.width // tile.rows)))

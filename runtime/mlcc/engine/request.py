@@ -230,6 +230,29 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class RowPacking:
+    """How the rows of several tiles become those of one image (`mlcc.multimodal.packing`). The
+    first tile is the whole image; a learned row follows each line of the others."""
+
+    grid: tuple[int, int] = (0, 0)
+    """Columns and rows of the other tiles; none: a learned row follows the whole image."""
+    box: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Left, upper, right and lower edge of what is kept of the grid, in rows of the tower."""
+    size: tuple[int, int] = (0, 1)
+    """Columns and lines to which that is scaled."""
+
+    @property
+    def tiles(self) -> int:
+        """Tiles that the tower computes."""
+        return 1 + self.grid[0] * self.grid[1]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the prompt, beside those of the whole image."""
+        return (self.size[0] + 1) * self.size[1]
+
+
+@dataclass(frozen=True, slots=True)
 class ImageTile:
     """An image, or a tile of one, that the vision tower reads: its rows stand for tokens of the
     prompt."""
@@ -246,6 +269,8 @@ class ImageTile:
     width: int
     lines: int = 1
     """Runs of these tokens, of one length; a token of text is between two of them (Pixtral)."""
+    packing: RowPacking | None = None
+    """With it, `pixels` has several tiles, one after another; height and width are each one's."""
 
     @property
     def tokens(self) -> int:

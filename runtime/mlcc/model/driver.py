@@ -138,7 +138,9 @@ class Driver:
             raise UnsupportedError("the model was opened without its tower")
         tile: Any = image.tile  # of the tower's kind
         assert tile is not None and image.slots is not None
-        self._executor.write_embeddings(image.slots, self._tower.encode(tile))
+        if (rows := self._tower.encode(tile)) is None:
+            return  # an image of several tiles, of which one was computed
+        self._executor.write_embeddings(image.slots, rows)
         self.engine.images.mark_ready(image)
 
     def _run_draft(self) -> None:

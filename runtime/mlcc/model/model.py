@@ -42,7 +42,7 @@ from mlcc.model.vision_tower import VisionTower
 from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.processors.processor import Processor
 from mlcc.multimodal.processors.registry import processor_of
-from mlcc.multimodal.prompt import PreparedImage, Prompt, least_tokens, prepare, with_rows
+from mlcc.multimodal.prompt import PreparedImage, Prompt, detailed, least_tokens, prepare, with_rows
 from mlcc.util.fast_dataclass import fast_dataclass
 
 
@@ -183,7 +183,7 @@ class ModelText:
     def _prepared(self, images: PromptImages, context: int | None) -> list[PreparedImage]:
         """The images, decoded one at a time, unless they cannot fit the context."""
         processor = self.processor_for(images, context)
-        return [prepare(processor, image) for image in images.images]
+        return [prepare(processor, image) for image in detailed(processor, images.images)]
 
     def _with_rows(
         self, ids: array[int], prepared: Sequence[PreparedImage], numbers: Sequence[int]

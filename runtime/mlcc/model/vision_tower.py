@@ -14,6 +14,7 @@ from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, PageList, int3
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import ImageTile
 from mlcc.errors import UnsupportedError
+from mlcc.multimodal.packing import ImageParts
 from mlcc.multimodal.patches import PatchGrid, patch_rows, with_taps
 
 
@@ -83,10 +84,20 @@ class VisionTower:
             )
         self._executor: TowerExecutor = executor
         self._info, self._width = info, width
+        self._parts: ImageParts | None = None
 
-    def encode(self, tile: ImageTile) -> bytes:
-        """The rows of a tile, f32[tile.rows, width]. Raises DeviceError, and UnsupportedError for a
-        tile larger than a step."""
+    def encode(self, tile: ImageTile) -> bytes | None:
+        """The rows of a tile, f32[tile.rows, width]; of an image of several, one tile is computed,
+        and None is returned before the last. Raises DeviceError, and UnsupportedError for a tile
+        larger than a step."""
+        if self._parts is None or not self._parts.is_of(tile):
+            self._parts = ImageParts(tile, self._info)
+        parts = self._parts
+        found = parts.add(self._encode(parts.next_tile))
+        self._parts = None if found is not None else parts
+        return found
+
+    def _encode(self, tile: ImageTile) -> bytes:
         executor = self._executor
         step = TileStep(tile, self._info, executor.capacity)
         executor.write_embeddings(range(step.tokens), step.embeddings)

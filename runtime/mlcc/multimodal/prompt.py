@@ -38,7 +38,14 @@ class PreparedImage:
 
 def least_tokens(processor: Processor, images: Sequence[EncodedImage]) -> int:
     """The tokens that these images take at least, by their headers: EXIF data may turn them."""
-    return sum(_least_tokens(processor, image) for image in images)
+    return sum(_least_tokens(processor, image) for image in detailed(processor, images))
+
+
+def detailed(processor: Processor, images: Sequence[EncodedImage]) -> list[EncodedImage]:
+    """The images of a conversation in the detail in which the model reads them."""
+    if not processor.alone or len(images) < 2:
+        return list(images)
+    return [EncodedImage(image.data, image.field, low_detail=True) for image in images]
 
 
 def _least_tokens(processor: Processor, image: EncodedImage) -> int:
@@ -86,7 +93,14 @@ def with_rows(
             if not line:
                 placed.append(
                     ImageTile(
-                        start, tile.rows, tile.key, tile.pixels, tile.height, tile.width, tile.lines
+                        start,
+                        tile.rows,
+                        tile.key,
+                        tile.pixels,
+                        tile.height,
+                        tile.width,
+                        tile.lines,
+                        tile.packing,
                     )
                 )
             made.extend(array("i", [image_token_id]) * (tile.rows // tile.lines))

@@ -177,6 +177,18 @@ class Module(Protocol):
         """float32 samples at another rate."""
         ...
 
+    def resize(
+        self, pixels: bytes, width: int, height: int, filter: int, to_width: int, to_height: int, /
+    ) -> bytearray:
+        """RGB of another size. filter: Pillow's number."""
+        ...
+
+    def resize_rows(
+        self, rows: bytes, lines: int, columns: int, to_lines: int, to_columns: int, /
+    ) -> bytearray:
+        """float32 rows of another grid, bilinear."""
+        ...
+
     def webgpu(self, path: bytes, why_absent: str, /) -> None: ...
 
     def webgpu_devices(self) -> str: ...

@@ -260,6 +260,12 @@ MLCC_API mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, cons
 MLCC_API mlcc_executor_status mlcc_executor_resize(const uint8_t* pixels, int32_t width, int32_t height, int32_t filter,
                                                    uint8_t* resized, int32_t to_width, int32_t to_height);
 
+// Resizes a grid of rows f32[lines, columns, width] to f32[to_lines, to_columns, width]: bilinear, corners not aligned.
+// Needs no executor.
+MLCC_API mlcc_executor_status mlcc_executor_resize_rows(const float* rows, int32_t lines, int32_t columns,
+                                                        int32_t width, float* resized, int32_t to_lines,
+                                                        int32_t to_columns);
+
 // The log-mel spectrogram of samples at 16 kHz, f32[160 * (frames - 1) + 400], as f32[frames, bins], or nowhere.
 // largest: the largest log10 of the recording so far, -infinity before; values further than 8 below it are raised to
 // that. Needs no executor.

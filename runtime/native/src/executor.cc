@@ -14,6 +14,7 @@
 #include "multimodal/log_mel.h"
 #include "multimodal/resample.h"
 #include "multimodal/resize.h"
+#include "multimodal/resize_rows.h"
 
 struct mlcc_executor {
   explicit mlcc_executor(const mlcc_executor_options& options) : model(options) {}
@@ -234,6 +235,11 @@ mlcc_executor_status mlcc_executor_resize(const uint8_t* pixels, int32_t width, 
     picture = mlcc::resize(picture, to_width, to_height, static_cast<mlcc::Filter>(filter));
     std::copy(picture.pixels.begin(), picture.pixels.end(), resized);
   });
+}
+
+mlcc_executor_status mlcc_executor_resize_rows(const float* rows, int32_t lines, int32_t columns, int32_t width,
+                                               float* resized, int32_t to_lines, int32_t to_columns) {
+  return guarded([=] { mlcc::resize_rows(rows, lines, columns, width, resized, to_lines, to_columns); });
 }
 
 mlcc_executor_status mlcc_executor_log_mel(const float* samples, int32_t frames, int32_t bins, double* largest,

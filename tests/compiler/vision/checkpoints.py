@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
+    LlavaOnevisionImageProcessorPil,
+)
 
+from mlcc.artifact.schema import VisionInfo
 from mlcc.engine.request import ImageTile
+from mlcc.multimodal.processors.processor import Processor, Tile
+from mlcc.multimodal.processors.registry import processor_of
 from tests.compiler.models.helpers.checkpoints import SMALL, save_initialised
 
 IMAGE = 130
@@ -102,6 +110,29 @@ def llava(folder: Path) -> torch.nn.Module:
         tie_word_embeddings=False,
     )
     return _saved(transformers.LlavaForConditionalGeneration, config, folder)
+
+
+GRIDS = [[SIDE * high, SIDE * wide] for high in range(1, 4) for wide in range(1, 4)]
+MOST_TILES = 2
+"""Of LLaVA-OneVision: grids of more tiles are scaled down to the rows of these."""
+
+
+def llava_onevision(folder: Path) -> torch.nn.Module:
+    """A LLaVA-OneVision in `folder`, and transformers' model of it in float64."""
+    config = transformers.LlavaOnevisionConfig(
+        text_config={"model_type": "qwen2", **SMALL, "rope_theta": 1000.0},
+        vision_config={
+            "model_type": "siglip_vision_model",
+            **TOWER,
+            "patch_size": PATCH * MERGE,
+            "vision_use_head": False,
+        },
+        image_token_index=IMAGE,
+        image_grid_pinpoints=GRIDS,
+        vision_aspect_ratio=f"anyres_max_{MOST_TILES}",
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.LlavaOnevisionForConditionalGeneration, config, folder)
 
 
 def internvl(folder: Path) -> torch.nn.Module:
@@ -315,6 +346,7 @@ FAMILIES = {
     "smolvlm-odd": smolvlm_odd,
     "gemma3": gemma3,
     "llava": llava,
+    "llava_onevision": llava_onevision,
     "internvl": internvl,
     "mistral3": mistral3,
     "pixtral": pixtral,
@@ -327,6 +359,44 @@ FAMILIES = {
 }
 
 
+@cache
+def _onevision_processor() -> Processor:
+    """mlcc's, which makes the tiles that the model is asked about."""
+    info = VisionInfo(
+        processor="llava_onevision",
+        image_token="<image>",
+        image_token_id=IMAGE,
+        patch_size=PATCH * MERGE,
+        merge_size=1,
+        image_size=SIDE,
+        mean=tuple(MEAN),
+        std=tuple(STD),
+        resample="lanczos",
+        max_tiles=MOST_TILES,
+        grids=tuple((width, height) for height, width in GRIDS),
+    )
+    return processor_of(info)
+
+
+def _onevision_tile(picture: np.ndarray[Any, Any]) -> Tile:
+    processor, image = _onevision_processor(), Image.fromarray(picture)
+    (made,) = processor.tiles(image, processor.plan(*image.size))
+    return made
+
+
+def _onevision_given(shown: Sequence[Any]) -> dict[str, Any]:
+    """Images as transformers' own processor makes them, each as if it were alone."""
+    processor = LlavaOnevisionImageProcessorPil(
+        size={"height": SIDE, "width": SIDE},
+        image_grid_pinpoints=GRIDS,
+        image_mean=MEAN,
+        image_std=STD,
+        resample=1,
+    )
+    made = processor(images=[Image.fromarray(picture) for picture in shown], return_tensors="pt")
+    return {"pixel_values": made["pixel_values"].double(), "image_sizes": made["image_sizes"]}
+
+
 def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any]:
     """Arguments of transformers' model beside the ids of a prompt."""
     if family in ANY_SIZE:
@@ -335,6 +405,8 @@ def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any
     if family == "gemma3":
         types = {"token_type_ids": (ids == IMAGE).long()}
         return types | ({"pixel_values": pixel_values(np.stack(shown))} if shown else {})
+    if family == "llava_onevision":
+        return _onevision_given(shown) if shown else {}
     if family in IN_LINES and shown:
         return _padded(shown)
     if family in ("llava", "internvl", *IN_LINES):
@@ -383,6 +455,8 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
         sizes = {"size": {"longest_edge": 2 * SIDE}}
     elif config.model_type == "llava":
         sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+    if config.model_type == "llava_onevision":
+        sizes = {"size": {"height": SIDE, "width": SIDE}, "image_grid_pinpoints": GRIDS}
     if config.model_type == "internvl":
         sizes = {"size": {"height": SIDE, "width": SIDE}, "crop_to_patches": True}
     if config.model_type in ANY_SIZE:
@@ -397,12 +471,18 @@ def pictures(family: str) -> list[np.ndarray[Any, Any]]:
     sizes = [(side, side)] * 3
     if family in (*ANY_SIZE, *IN_LINES):
         sizes = [(SIDE, SIDE), (SIDE // 2, 2 * SIDE), (2 * SIDE, SIDE // 2)]
+    if family == "llava_onevision":  # one tile; two, with padding; six, scaled down
+        sizes = [(SIDE // 2, SIDE), (SIDE, 2 * SIDE - 20), (3 * SIDE, 2 * SIDE - 2)]
     rng = np.random.default_rng(0)
     return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
 
 
 def tile(picture: np.ndarray[Any, Any], start: int, family: str = "") -> ImageTile:
     """An image that stands for ROWS tokens from `start` on."""
+    if family == "llava_onevision":
+        made = _onevision_tile(picture)
+        side, packing = SIDE, made.packing
+        return ImageTile(start, made.rows, made.key, made.pixels, side, side, 1, packing)
     pixels = picture.tobytes()
     lines = len(picture) // (PATCH * MERGE) if family in IN_LINES else 1
     return ImageTile(start, ROWS, pixels[:32], pixels, *picture.shape[:2], lines)
@@ -410,6 +490,8 @@ def tile(picture: np.ndarray[Any, Any], start: int, family: str = "") -> ImageTi
 
 def tokens_of(picture: np.ndarray[Any, Any], family: str) -> list[int]:
     """What stands for an image in a prompt."""
+    if family == "llava_onevision":
+        return [IMAGE] * _onevision_tile(picture).rows
     if family not in IN_LINES:
         return [IMAGE] * ROWS
     lines = len(picture) // (PATCH * MERGE)

@@ -135,6 +135,7 @@ PART = {
     "smolvlm-odd": "smolvlm",
     "gemma3": "gemma3-images",
     "llava": "llava",
+    "llava_onevision": "llava-onevision",
     "internvl": "internvl",
     "mistral3": "mistral3-images",
     "pixtral": "mistral3-images",

@@ -1,10 +1,12 @@
-"""A Mistral 3 in a tab of Chromium, whose images have tokens of text between their lines: the
-tower on its GPU in software, the same answers as transformers'."""
+"""In a tab of Chromium, a Mistral 3, whose images have tokens of text between their lines, and a
+LLaVA-OneVision, whose tiles' rows are packed: the tower on its GPU in software, the same answers as
+transformers'."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +22,7 @@ from tests.e2e.vision.test_families_served import FILES, GREEDY, NEW, parts_of
 from tests.helpers import needs
 from tests.helpers.web_package import bridge
 
-pytestmark = [pytest.mark.feature("mistral3-images", "webgpu", "runs"), pytest.mark.long]
+pytestmark = pytest.mark.long
 Tab = tuple[str, Oracle]
 
 
@@ -37,11 +39,22 @@ def in_bytes(path: Path) -> None:
     made.save(str(path))
 
 
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+def seen_by(family: str, row: str) -> Any:
+    return pytest.param(family, marks=pytest.mark.feature(row, "webgpu", "runs"))
+
+
+SHOWN = [
+    seen_by("mistral3", "mistral3-images"),
+    seen_by("llava_onevision", "llava-onevision"),
+]
+
+
+@pytest.fixture(scope="module", params=SHOWN)
+def tab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     needs.require_target("webgpu")
-    folder = tmp_path_factory.mktemp("mistral3")
-    model = save_family("mistral3", folder)
+    family = request.param
+    folder = tmp_path_factory.mktemp(family)
+    model = save_family(family, folder)
     in_bytes(folder / "tokenizer.json")
     target, wanted = get_target("webgpu", Choices(f16=False)), Options(quant="f32", max_batch=2)
     out = folder / "webgpu"
@@ -49,7 +62,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     info = Artifact.open(out, host=False).manifest.vision
     assert info is not None
     with bridge("chromium", out) as url:
-        yield url, Oracle("mistral3", model, info)
+        yield url, Oracle(family, model, info)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from tests.runtime.multimodal.helpers.pictures import (
     idefics3,
     internvl,
     llava,
+    llava_onevision,
     noise,
     pixtral,
     qwen2_vl,
@@ -37,6 +38,8 @@ MODELS = {
     "gemma3": gemma3(),
     "gemma3 pan and scan": gemma3(split=True, max_tiles=4),
     "llava": llava(),
+    "llava_onevision": llava_onevision(),
+    "llava_onevision alone": llava_onevision(grids=((112, 56), (56, 168)), max_tiles=1),
     "internvl": internvl(),
     "internvl whole": internvl(split=False),
     "pixtral": pixtral(),
@@ -68,6 +71,9 @@ def test_pixels_are_those_of_transformers_to_the_byte(name: str) -> None:
         image = noise(width, height, seed)
         made = tiles_of(info, image)
         expected = resized_by(info, image)
+        if info.processor == "llava_onevision":  # whose tiles are one of the prompt
+            assert made[0].pixels == b"".join(each.tobytes() for each in expected), (width, height)
+            continue
         assert len(made) == len(expected), (width, height)
         for tile, pixels in zip(made, expected, strict=True):
             assert pixels.shape == (tile.height, tile.width, 3), (width, height)
@@ -88,7 +94,8 @@ def test_token_ids_are_those_of_transformers(name: str) -> None:
         cuts = {"gemma3": "do_pan_and_scan", "internvl": "crop_to_patches"}
         more = {cuts[info.processor]: info.split} if info.processor in cuts else {}
         expected = oracle(text=[text], images=[images], **more)["input_ids"][0]
-        plans = [processor.plan(*image.size) for image in images]
+        several = processor.alone and count > 1
+        plans = [processor.plan(*image.size, low_detail=several) for image in images]
         pairs = zip(images, plans, strict=True)
         tiles = [tile for image, plan in pairs for tile in processor.tiles(image, plan)]
         parts = iter(text.split(processor.marks[0]))
@@ -114,7 +121,15 @@ def written(rng: random.Random, mark: str, count: int) -> str:
 
 
 def test_every_name_of_the_record_has_a_processor() -> None:
-    for info in (idefics3(), gemma3(), llava(), internvl(), pixtral(), qwen2_vl()):
+    for info in (
+        idefics3(),
+        gemma3(),
+        llava(),
+        llava_onevision(),
+        internvl(),
+        pixtral(),
+        qwen2_vl(),
+    ):
         assert processor_of(info).info is info
 
 

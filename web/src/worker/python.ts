@@ -81,6 +81,14 @@ export interface ImagePort {
     readonly height: number;
     tiles(plan: string, filter: Filter): Uint8Array[];
   }>;
+  /** Rows of a vision tower in another grid; f32, as bytes. */
+  resizeRows(
+    rows: Uint8Array,
+    lines: number,
+    columns: number,
+    toLines: number,
+    toColumns: number,
+  ): Uint8Array;
 }
 
 /** A model's vision tower, and what decodes images for it. */

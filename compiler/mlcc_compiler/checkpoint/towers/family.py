@@ -46,6 +46,8 @@ class Family:
     """See `TowerTensors.scaled`."""
     unfolded: str = ""
     """See `TowerTensors.unfolded`."""
+    newline: str = ""
+    """End of the name of the row after each line of an image of several tiles; "" = no such row."""
     outer: Callable[[HfConfig, HfConfig], dict[str, Any]] = lambda outer, vision: {}
     """(config.json, vision_config) -> further fields of the tower's config."""
 

@@ -7,6 +7,7 @@ from mlcc_compiler.checkpoint.towers.gemma3 import GEMMA3
 from mlcc_compiler.checkpoint.towers.idefics3 import IDEFICS3
 from mlcc_compiler.checkpoint.towers.internvl import INTERNVL
 from mlcc_compiler.checkpoint.towers.llava import LLAVA
+from mlcc_compiler.checkpoint.towers.llava_onevision import LLAVA_ONEVISION
 from mlcc_compiler.checkpoint.towers.pixtral import PIXTRAL
 from mlcc_compiler.checkpoint.towers.qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_5, QWEN3_VL
 
@@ -21,6 +22,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3_5_moe": QWEN3_5,
     "llava": LLAVA,
     "llava/pixtral": PIXTRAL,
+    "llava_onevision": LLAVA_ONEVISION,
     "mistral3": PIXTRAL,
     "internvl": INTERNVL,
     "gemma3": GEMMA3,

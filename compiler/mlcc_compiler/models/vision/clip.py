@@ -1,10 +1,10 @@
-"""Towers with a class token: CLIP (Radford et al., 2021), which LLaVA has, and InternViT (Chen et
-al., 2024) of InternVL 3.
+"""Towers whose layers are SigLIP's, with the projector of LLaVA: CLIP (Radford et al., 2021) of
+LLaVA, InternViT (Chen et al., 2024) of InternVL 3, and SigLIP itself of LLaVA-OneVision.
 
-The class token takes part in the attention and is no row of the prompt. The host writes a row
-without pixels for it, behind the patches, and the last row of the table of positions is its
-embedding (`checkpoint/tower_tensors.py`, which also multiplies InternViT's layer scales into
-matrices). The rest of a layer is SigLIP's.
+The class token of the first two takes part in the attention and is no row of the prompt. The host
+writes a row without pixels for it, behind the patches, and the last row of the table of positions
+is its embedding (`checkpoint/tower_tensors.py`, which also multiplies InternViT's layer scales into
+matrices).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ DEFAULTS = {
     "hidden_act": "quick_gelu",
     "layer_norm_eps": 1e-5,
     "projector_eps": 1e-5,
+    "class_token": True,
     "pre_norm": True,
     "projector_norm": False,
     "projector_bias": True,
@@ -50,6 +51,15 @@ INTERNVL_DEFAULTS = {
     "layer_norm_eps": 1e-6,
     "pre_norm": False,
     "projector_norm": True,
+}
+SIGLIP_DEFAULTS = {
+    **DEFAULTS,
+    "image_size": 224,
+    "patch_size": 16,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "class_token": False,
+    "pre_norm": False,
 }
 _QUICK_GELU = 1.702
 
@@ -112,7 +122,8 @@ class Projector(nn.Module):
 
 
 class Model(Tower):
-    """CLIPVisionModel or InternVLVisionModel, and the projector of LLaVA or InternVL."""
+    """CLIPVisionModel, InternVLVisionModel or SiglipVisionModel, and the projector of LLaVA or
+    InternVL."""
 
     def __init__(self, config: DecoderConfig, encoder_head: EncoderHead, hf: HfConfig) -> None:
         super().__init__(config, encoder_head, hf)
@@ -129,11 +140,12 @@ class Model(Tower):
 
 def max_context(hf: HfConfig) -> int:
     """Patches of an image, and the class token."""
-    return patches_per_side(hf) ** 2 + 1
+    return patches_per_side(hf) ** 2 + bool(hf["class_token"])
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """vision_config of a LlavaForConditionalGeneration or InternVLForConditionalGeneration, with
+    """vision_config of a LlavaForConditionalGeneration, InternVLForConditionalGeneration or
+    LlavaOnevisionForConditionalGeneration, with
     `merge_size`, `text_hidden_size`, and `layers`, the number of those that are computed."""
     for name, wanted in (
         ("num_channels", 3),
@@ -151,6 +163,10 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     known["num_hidden_layers"] = layers
     config = encoder_fields(known, "clip_vision", max_context(hf))
     beyond = "|".join(str(layer) for layer in range(layers, whole))
-    unused = [r"^vision_model\.(post_layernorm|layernorm)\.", r"\.position_ids$", r"\.mask_token$"]
+    unused = [
+        r"^vision_model\.(post_layernorm|layernorm|head)\.",
+        r"\.position_ids$",
+        r"\.mask_token$",
+    ]
     unused += [rf"^vision_model\.encoder\.layers\.({beyond})\."] if beyond else []
     return replace(config, ignored=tuple(unused))

@@ -47,10 +47,15 @@ class Tower(Encoder):
 
 
 def tower_rows(hf: HfConfig) -> int:
-    """Rows of the largest image: of one size, or of `max_rows`; or of a window of sound."""
+    """Rows of the largest tile: of one size, or of `max_rows`; or of a window of sound."""
     if hf.get("image_size"):
         return int((patches_per_side(hf) // require(hf, "merge_size")) ** 2)
     return require(hf, "max_rows")
+
+
+def prompt_rows(hf: HfConfig) -> int:
+    """Rows of the largest image in the prompt, which may be of several tiles."""
+    return require(hf, "prompt_rows") if "prompt_rows" in hf else tower_rows(hf)
 
 
 def patches_per_side(hf: HfConfig) -> int:

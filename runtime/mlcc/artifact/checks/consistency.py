@@ -8,6 +8,7 @@ that it cannot cause a crash. The sizes a library was compiled for are compared 
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -26,6 +27,7 @@ from mlcc.artifact.schema import (
     CacheInfo,
     FileEntry,
     ManifestRecord,
+    VisionInfo,
     WeightSpec,
     tables_of,
 )
@@ -218,14 +220,31 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
         yield "has images without three channels"
     if info.class_row and (info.window_size or info.position_grid or not info.image_size):
         yield "has a vision tower with a class token and images of any size"
-    square = info.processor in ("idefics3", "gemma3", "llava", "internvl")
+    square = info.processor in ("idefics3", "gemma3", "llava", "internvl", "llava_onevision")
     by_edge = info.processor in ("idefics3", "pixtral")
     if (square and not info.image_size) or (by_edge and not info.longest_edge):
         yield "has a processor of images without their size"
     if info.processor == "qwen2_vl" and not side * side <= info.min_pixels <= info.max_pixels:
         yield "has a processor of images without bounds of their pixels"
+    if info.processor == "llava_onevision":
+        yield from _of_grids(manifest, info)
     if manifest.encoder is not None:
         yield "has a vision tower and an encoder"
+
+
+def _of_grids(manifest: ManifestRecord, info: VisionInfo) -> Iterator[str]:
+    """Grids are whole tiles, and the learned row is as wide as a step's rows."""
+    side = info.image_size
+    whole = all(0 < a <= 1 << 14 and a % side == 0 for grid in info.grids for a in grid)
+    if not info.grids or info.max_tiles < 1 or not side or not whole:
+        yield "has grids of no whole tiles"
+    width = 0 if manifest.embeddings is None else manifest.embeddings.width
+    try:
+        size = len(b64decode(info.newline, validate=True))
+    except ValueError:
+        size = 0
+    if not size or size != 4 * width:
+        yield "has a learned row of another width than its steps'"
 
 
 def _of_audio(manifest: ManifestRecord) -> Iterator[str]:

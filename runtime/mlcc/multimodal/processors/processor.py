@@ -8,11 +8,13 @@ The arithmetic is that of transformers' processors with the PIL backend.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from mlcc.api.openai.shapes import ImageSize
 from mlcc.artifact.schema import VisionInfo
+from mlcc.engine.request import RowPacking
 from mlcc.errors import UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -48,6 +50,10 @@ class ImagePlan:
     tiles: tuple[TilePlan, ...]
     text: str
     """Replaces the template's mark of the image; the image token once for each line of a tile."""
+    fill: tuple[int, ...] = (0, 0, 0)
+    """Colour of what a tile's box has beyond the image."""
+    packing: RowPacking | None = None
+    """All tiles are one tile of the prompt, whose rows are packed so."""
 
 
 @fast_dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Tile:
     height: int
     width: int
     lines: int = 1
+    packing: RowPacking | None = None
 
 
 class Processor(ABC):
@@ -68,6 +75,9 @@ class Processor(ABC):
     marks: tuple[str, ...]
     """The token that a chat template writes where an image is, and the others of
     `ImagePlan.text`, which only a processor writes."""
+
+    alone = False
+    """Whether images are in low detail as soon as a conversation has several of them."""
 
     def __init__(self, info: VisionInfo) -> None:
         self.info = info
@@ -99,6 +109,8 @@ class Processor(ABC):
 
     def tokens(self, plan: ImagePlan) -> int:
         """The image tokens of an image."""
+        if plan.packing is not None:
+            return self.rows(plan.tiles[0].size) + plan.packing.rows
         return sum(self.rows(tile.size) for tile in plan.tiles)
 
     def tiles(self, image: Image, plan: ImagePlan) -> list[Tile]:
@@ -106,18 +118,29 @@ class Processor(ABC):
         original = image
         for size in plan.resizes:
             image = self._resized(image, size)
-        return [self._tile(original if tile.of_original else image, tile) for tile in plan.tiles]
+        pixels = [
+            self._pixels(original if tile.of_original else image, tile, plan.fill)
+            for tile in plan.tiles
+        ]
+        return self.tiles_of(plan, pixels)
 
-    def _tile(self, image: Image, tile: TilePlan) -> Tile:
-        part = image if tile.box == (0, 0, *image.size) else image.crop(tile.box)
-        return self.tile(tile.size, self._resized(part, tile.size).tobytes())
+    def _pixels(self, image: Image, tile: TilePlan, fill: tuple[int, ...]) -> bytes:
+        part = image if tile.box == (0, 0, *image.size) else _crop(image, tile.box, fill)
+        return self._resized(part, tile.size).tobytes()
 
-    def tile(self, size: Size, pixels: bytes) -> Tile:
-        """A tile of this size from its pixels, uint8 RGB [height, width, 3]."""
+    def tiles_of(self, plan: ImagePlan, pixels: Sequence[bytes]) -> list[Tile]:
+        """The tiles of the prompt, from the pixels of those of the plan, uint8 RGB
+        [height, width, 3]."""
+        if plan.packing is not None:
+            return [self._tile(plan.tiles[0].size, b"".join(pixels), plan.packing)]
+        return [self._tile(tile.size, each) for tile, each in zip(plan.tiles, pixels, strict=True)]
+
+    def _tile(self, size: Size, pixels: bytes, packing: RowPacking | None = None) -> Tile:
         width, height = size
-        named = f"{self.info.processor}.{VERSION} {width}x{height} ".encode()
-        key = sha256(named + pixels).digest()
-        return Tile(self.rows(size), key, pixels, height, width, self.lines(size))
+        named = f"{self.info.processor}.{VERSION} {width}x{height} {packing or ''}".encode()
+        key, rows = sha256(named + pixels).digest(), self.rows(size)
+        rows += 0 if packing is None else packing.rows
+        return Tile(rows, key, pixels, height, width, self.lines(size), packing)
 
     def _resized(self, image: Image, size: Size) -> Image:
         from PIL.Image import Resampling
@@ -125,3 +148,15 @@ class Processor(ABC):
         if image.size == size:
             return image
         return image.resize(size, Resampling[self.info.resample.upper()])
+
+
+def _crop(image: Image, box: Box, fill: tuple[int, ...]) -> Image:
+    """A part of the image, and of the colour what is beyond it."""
+    from PIL.Image import new
+
+    left, upper, right, lower = box
+    if left >= 0 and upper >= 0 and right <= image.width and lower <= image.height:
+        return image.crop(box)
+    made = new("RGB", (right - left, lower - upper), fill[:3])
+    made.paste(image, (-left, -upper))
+    return made

@@ -8,6 +8,7 @@ from mlcc.multimodal.processors.gemma3 import Gemma3
 from mlcc.multimodal.processors.idefics3 import Idefics3
 from mlcc.multimodal.processors.internvl import InternVL
 from mlcc.multimodal.processors.llava import Llava
+from mlcc.multimodal.processors.llava_onevision import LlavaOneVision
 from mlcc.multimodal.processors.pixtral import Pixtral
 from mlcc.multimodal.processors.processor import Processor
 from mlcc.multimodal.processors.qwen2_vl import Qwen2VL
@@ -18,6 +19,7 @@ PROCESSORS: dict[str, type[Processor]] = {
     "qwen2_vl": Qwen2VL,
     "llava": Llava,
     "internvl": InternVL,
+    "llava_onevision": LlavaOneVision,
     "pixtral": Pixtral,
 }
 

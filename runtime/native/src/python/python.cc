@@ -225,6 +225,8 @@ PyMethodDef functions[] = {
     {"tokenizer", open_tokenizer, METH_O, nullptr},
     {"log_mel", log_mel, METH_VARARGS, nullptr},
     {"resample", resample, METH_VARARGS, nullptr},
+    {"resize", resize, METH_VARARGS, nullptr},
+    {"resize_rows", resize_rows, METH_VARARGS, nullptr},
     {"webgpu", webgpu, METH_VARARGS, nullptr},
     {"webgpu_devices", webgpu_devices, METH_NOARGS, nullptr},
     {"webgpu_close", webgpu_close, METH_O, nullptr},

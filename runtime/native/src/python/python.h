@@ -44,6 +44,10 @@ bool make_tokenizer_type();
 PyObject* log_mel(PyObject* module, PyObject* arguments);
 PyObject* resample(PyObject* module, PyObject* arguments);
 
+// resize(...) and resize_rows(...) of the module (python_images.cc).
+PyObject* resize(PyObject* module, PyObject* arguments);
+PyObject* resize_rows(PyObject* module, PyObject* arguments);
+
 // Methods of an executor (python_memory.cc).
 PyObject* adapter(PyObject* self, PyObject* arguments);
 PyObject* read_pages(PyObject* self, PyObject* arguments);

@@ -21,6 +21,7 @@ _SPECIAL = {
     + [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)],
     "gemma3": ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
     "llava": ["<image>"],
+    "llava_onevision": ["<video>", "<image>"],
     "internvl": ["<img>", "<IMG_CONTEXT>", "</img>", "<video>"],
     "pixtral": ["[IMG_BREAK]", "[IMG_END]", "[IMG]"],
     "qwen2_vl": ["<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>"],
@@ -56,6 +57,15 @@ def image_processor(info: VisionInfo) -> Any:
         side = info.image_size
         crop = {"height": side, "width": side}
         return clip.CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=crop, **common)
+    if info.processor == "llava_onevision":
+        from transformers.models.llava_onevision import image_processing_pil_llava_onevision as ov
+
+        return ov.LlavaOnevisionImageProcessorPil(
+            size={"height": info.image_size, "width": info.image_size},
+            image_grid_pinpoints=[[height, width] for width, height in info.grids],
+            image_mean=list(info.mean),
+            **common,
+        )
     if info.processor == "internvl":
         from transformers.models.got_ocr2 import image_processing_pil_got_ocr2 as got_ocr2
 
@@ -92,7 +102,7 @@ def resized_by(info: VisionInfo, image: Image.Image) -> list[np.ndarray]:
     pixels = made["pixel_values"]
     if info.processor == "qwen2_vl":
         return [_unpatched(pixels, *made["image_grid_thw"][0][1:], info)]
-    whole = pixels[0] if info.processor == "idefics3" else pixels
+    whole = pixels[0] if info.processor in ("idefics3", "llava_onevision") else pixels
     return [np.ascontiguousarray(tile.transpose(1, 2, 0)).astype(np.uint8) for tile in whole]
 
 
@@ -150,6 +160,8 @@ def processor_of_transformers(info: VisionInfo, tokenizer: Any = None) -> tuple[
             vision_feature_select_strategy="default",
             num_additional_image_tokens=1,
         ), tokenizer
+    if info.processor == "llava_onevision":
+        return _onevision(images, tokenizer, info), tokenizer
     if info.processor == "pixtral":
         return _pixtral(images, tokenizer, info), tokenizer
     rows = (info.image_size // info.patch_size // info.merge_size) ** 2
@@ -174,6 +186,21 @@ def _pixtral(images: Any, tokenizer: Any, info: VisionInfo) -> Any:
     for name, token in names.items():
         setattr(made, f"{name}_token", token)
         setattr(made, f"{name}_token_id", tokenizer.convert_tokens_to_ids(token))
+    return made
+
+
+def _onevision(images: Any, tokenizer: Any, info: VisionInfo) -> Any:
+    """Without a video processor, which needs torchvision."""
+    from transformers.models.llava_onevision import LlavaOnevisionProcessor
+
+    made = object.__new__(LlavaOnevisionProcessor)
+    made.image_processor, made.tokenizer, made.chat_template = images, tokenizer, None
+    made.num_image_tokens = (info.image_size // info.patch_size) ** 2
+    made.vision_feature_select_strategy = "full"
+    made.vision_aspect_ratio = f"anyres_max_{info.max_tiles}"
+    made.image_token, made.video_token = "<image>", "<video>"
+    made.image_token_id = tokenizer.convert_tokens_to_ids("<image>")
+    made.video_token_id = tokenizer.convert_tokens_to_ids("<video>")
     return made
 
 

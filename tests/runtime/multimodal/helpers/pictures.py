@@ -44,6 +44,17 @@ def llava(**more: Any) -> VisionInfo:
     return VisionInfo(**{**fields, **more})
 
 
+def llava_onevision(**more: Any) -> VisionInfo:
+    """Grids of up to 3 x 4 tiles of 56 pixels a side, of 16 rows each."""
+    grids = tuple((56 * wide, 56 * high) for high in range(1, 4) for wide in range(1, 5))
+    fields = {
+        "processor": "llava_onevision", "image_token": "<image>", "image_token_id": 5,
+        "patch_size": 14, "merge_size": 1, "image_size": 56, "mean": (0.48, 0.46, 0.41),
+        "std": HALF, "resample": "bicubic", "grids": grids, "max_tiles": 3,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
 def internvl(**more: Any) -> VisionInfo:
     """Squares of 56 pixels a side, of 4 rows each, and a class token."""
     fields = {
