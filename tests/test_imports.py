@@ -208,6 +208,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
             "packing.py": ("mlcc.util",),
             "image.py": ("PIL", "PIL.Image", "PIL.ImageOps"),
             "processors/processor.py": ("PIL.Image",),
+            "rgb.py": ("mlcc.util",),
         }.items()
         for name in names
     }

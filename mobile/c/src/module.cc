@@ -99,6 +99,13 @@ PyObject* has_tokenizer(PyObject*, PyObject* number) {
   return PyBool_FromLong(engine && engine->host.encode != nullptr);
 }
 
+// has_images(engine) -> whether the host decodes images.
+PyObject* has_images(PyObject*, PyObject* number) {
+  auto engine = find_engine(PyLong_AsUnsignedLongLong(number));
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(engine && engine->host.decode_image != nullptr);
+}
+
 // The bytes that a callback of the host returns; ValueError with those bytes if it fails.
 template <typename Call>
 PyObject* call_host(unsigned long long number, Call&& call) {
@@ -150,6 +157,17 @@ PyObject* special_tokens(PyObject*, PyObject* number) {
   });
 }
 
+// decode_image(engine, file, type) -> width and height as uint32, then RGB.
+PyObject* decode_image(PyObject*, PyObject* arguments) {
+  unsigned long long number;
+  const char *data, *type;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(arguments, "Ky#s", &number, &data, &size, &type)) return nullptr;
+  return call_host(number, [&](const mlcc_host& host, mlcc_answer* answer) {
+    return host.decode_image(host.context, data, static_cast<size_t>(size), type, answer);
+  });
+}
+
 // folder() -> the folder of this library and of the executor's.
 PyObject* folder(PyObject*, PyObject*) { return PyUnicode_FromString(library_folder().c_str()); }
 
@@ -173,6 +191,8 @@ PyMethodDef methods[] = {
     {"encode", encode, METH_VARARGS, nullptr},
     {"decode", decode, METH_VARARGS, nullptr},
     {"special_tokens", special_tokens, METH_O, nullptr},
+    {"has_images", has_images, METH_O, nullptr},
+    {"decode_image", decode_image, METH_VARARGS, nullptr},
     {"folder", folder, METH_NOARGS, nullptr},
     {"log", log, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

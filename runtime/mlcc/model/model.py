@@ -39,10 +39,19 @@ from mlcc.model.speculation import MTP, Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.model.vision_tower import VisionTower
+from mlcc.multimodal.image import decode
 from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.processors.processor import Processor
 from mlcc.multimodal.processors.registry import processor_of
-from mlcc.multimodal.prompt import PreparedImage, Prompt, detailed, least_tokens, prepare, with_rows
+from mlcc.multimodal.prompt import (
+    Decode,
+    PreparedImage,
+    Prompt,
+    detailed,
+    least_tokens,
+    prepare,
+    with_rows,
+)
 from mlcc.util.fast_dataclass import fast_dataclass
 
 
@@ -70,6 +79,8 @@ class ModelText:
     """Pooling and prompts of an encoder; None = a generative model."""
     vision: VisionInfo | None = None
     """How images become rows of the prompt; None = the model reads text only."""
+    decode_image: Decode = decode
+    """Decodes the images of prompts: by Pillow, or as the program around mlcc does."""
     audio: AudioInfo | None = None
     """How sound becomes rows, and the tokens of transcripts; None = the model hears nothing."""
 
@@ -183,7 +194,10 @@ class ModelText:
     def _prepared(self, images: PromptImages, context: int | None) -> list[PreparedImage]:
         """The images, decoded one at a time, unless they cannot fit the context."""
         processor = self.processor_for(images, context)
-        return [prepare(processor, image) for image in detailed(processor, images.images)]
+        return [
+            prepare(processor, image, self.decode_image)
+            for image in detailed(processor, images.images)
+        ]
 
     def _with_rows(
         self, ids: array[int], prepared: Sequence[PreparedImage], numbers: Sequence[int]

@@ -9,8 +9,9 @@ encoded by itself.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from mlcc.engine.request import ImageTile
 from mlcc.errors import ArtifactError, InvalidRequestError
@@ -18,6 +19,13 @@ from mlcc.multimodal.header import EncodedImage, read_header
 from mlcc.multimodal.image import decode
 from mlcc.multimodal.processors.processor import ImagePlan, Processor, Tile
 from mlcc.util.fast_dataclass import fast_dataclass
+
+if TYPE_CHECKING:
+    from mlcc.multimodal.processors.processor import Picture
+
+
+Decode = Callable[[EncodedImage], "Picture"]
+"""Decodes a file to RGB; raises InvalidRequestError for a damaged one."""
 
 
 @fast_dataclass(frozen=True)
@@ -54,7 +62,7 @@ def _least_tokens(processor: Processor, image: EncodedImage) -> int:
     return min(processor.tokens(planned(processor, image, size)) for size in sizes)
 
 
-def prepare(processor: Processor, image: EncodedImage) -> PreparedImage:
+def prepare(processor: Processor, image: EncodedImage, decode: Decode = decode) -> PreparedImage:
     """The tiles of an image. Raises InvalidRequestError for one that cannot be read."""
     decoded = decode(image)
     plan = planned(processor, image, decoded.size)

@@ -32,7 +32,7 @@ enum Name : uint32_t {
   kEvent = 100, kAsk, kReleased, kLog,
 };
 enum Act { kNothing, kCancelIt, kCloseIt, kEndThread, kWait, kStatsOfIt, kAnotherOne };
-enum Ask { kEncode, kDecode, kSpecial };
+enum Ask { kEncode, kDecode, kSpecial, kImage };
 
 struct Frame {
   uint32_t name = 0, id = 0;
@@ -170,11 +170,16 @@ int32_t decode(void*, const int32_t* ids, size_t count, mlcc_answer* answer) {
 
 int32_t special_tokens(void*, mlcc_answer* answer) { return ask(kSpecial, 0, "", answer); }
 
+int32_t decode_image(void*, const void* data, size_t size, const char* type, mlcc_answer* answer) {
+  const std::string file(static_cast<const char*>(data), size);
+  return ask(kImage, 0, std::string(type) + '\0' + file, answer);
+}
+
 const char* or_null(const std::string& text) {
   return text == "\1" ? nullptr : text.c_str();  // a byte that no path has: no argument
 }
 
-// c: bits of which callbacks there are (1 events, 2 all of the tokenizer, 4 a part of it); d: another
+// c: bits of which callbacks there are (1 events, 2 all of the tokenizer, 4 a part of it, 8 images); d: another
 // ABI than this program's, or 0.
 mlcc_host host_of(const Frame& order) {
   mlcc_host host = {};
@@ -182,6 +187,7 @@ mlcc_host host_of(const Frame& order) {
   host.abi = order.d != 0 ? static_cast<uint32_t>(order.d) : MLCC_ABI_VERSION;
   if (order.c & 1) host.events = on_events;
   if (order.c & 6) host.encode = encode;
+  if (order.c & 8) host.decode_image = decode_image;
   if (order.c & 2) host.decode = decode, host.special_tokens = special_tokens;
   host.released = [](void*) { send({kReleased}); };
   return host;

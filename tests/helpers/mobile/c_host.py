@@ -94,7 +94,8 @@ class Call:
 
 
 Tokenizer = Callable[[int, int, bytes], tuple[int, bytes]]
-"""(function: 0 encode, 1 decode, 2 special tokens; special; text) -> (0 = success, bytes)."""
+"""(function: 0 encode, 1 decode, 2 special tokens, 3 images; special; text, or an image's type, a
+zero and its file) -> (0 = success, bytes)."""
 
 
 class Host:
@@ -146,7 +147,7 @@ class Host:
         return self.order(Name.START, str(zip), str(home), path, d=abi)
 
     def create(self, callbacks: int = 1, abi: int = 0, **options: Any) -> int:
-        """An engine that begins to load. callbacks: 1 events, 2 tokenizer."""
+        """An engine that begins to load. callbacks: 1 events, 2 tokenizer, 8 images."""
         reply = self.order(Name.CREATE, json.dumps(options), c=callbacks, d=abi)
         assert reply.c == Code.OK, reply
         return reply.a

@@ -15,12 +15,13 @@ from mlcc.api.errors import CancelledError, EngineDiedError, error_body, interna
 from mlcc.artifact.text_files import TOKENIZER
 from mlcc.embedded.c.codes import Code, Kind, NoCallbackError, StalledError, Trim, code_of
 from mlcc.embedded.c.engine import InProcessClient
+from mlcc.embedded.c.images import HostImages
 from mlcc.embedded.c.options import Options
 from mlcc.embedded.c.tokenizer import HostTokenizer
 from mlcc.embedded.calls import Call, Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.limits import body_bytes
-from mlcc.model.model import Model
+from mlcc.model.model import Model, ModelText
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.http.types import error_response
@@ -142,7 +143,7 @@ class HostedModel:
         ):  # its error, with a command to type, would not help an app
             text = replace(text, grammars=None)
         if not is_here("PIL"):  # likewise
-            text = text.without_images()
+            text = self._with_host_images(text)
         self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
         path = self._options.lora_dir
         folders = AdapterFolders(Path(path) if path else None)
@@ -248,6 +249,12 @@ class HostedModel:
         if self._flushing:
             self._flushing = False
             self._host.flush(self._number)
+
+    def _with_host_images(self, text: ModelText) -> ModelText:
+        """Images by the host's decoder, or refused; mlcc resizes in libmlcc_executor."""
+        if not self._host.has_images(self._number) or why_absent():
+            return text.without_images()
+        return replace(text, decode_image=HostImages(self._host, self._number).decode)
 
     def _tokenizer(self) -> TextTokenizer | None:
         """Return the host's tokenizer; None = the model's own file is read, by `tokenizers` or by

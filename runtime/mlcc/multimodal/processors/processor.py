@@ -16,14 +16,18 @@ from mlcc.api.openai.shapes import ImageSize
 from mlcc.artifact.schema import VisionInfo
 from mlcc.engine.request import RowPacking
 from mlcc.errors import UnsupportedError
+from mlcc.multimodal.rgb import RgbImage
 from mlcc.util.fast_dataclass import fast_dataclass
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    Picture = Image | RgbImage
+
 VERSION = 1
 """Raised when a processor gives other pixels: prefix caches must not mix both."""
-RESAMPLES = ("nearest", "bilinear", "bicubic", "lanczos")
+RESAMPLES = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
+"""Pillow's numbers of the filters."""
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -113,7 +117,7 @@ class Processor(ABC):
             return self.rows(plan.tiles[0].size) + plan.packing.rows
         return sum(self.rows(tile.size) for tile in plan.tiles)
 
-    def tiles(self, image: Image, plan: ImagePlan) -> list[Tile]:
+    def tiles(self, image: Picture, plan: ImagePlan) -> list[Tile]:
         """The tiles of an image in mode RGB, which the plan is of."""
         original = image
         for size in plan.resizes:
@@ -124,7 +128,7 @@ class Processor(ABC):
         ]
         return self.tiles_of(plan, pixels)
 
-    def _pixels(self, image: Image, tile: TilePlan, fill: tuple[int, ...]) -> bytes:
+    def _pixels(self, image: Picture, tile: TilePlan, fill: tuple[int, ...]) -> bytes:
         part = image if tile.box == (0, 0, *image.size) else _crop(image, tile.box, fill)
         return self._resized(part, tile.size).tobytes()
 
@@ -142,16 +146,16 @@ class Processor(ABC):
         rows += 0 if packing is None else packing.rows
         return Tile(rows, key, pixels, height, width, self.lines(size), packing)
 
-    def _resized(self, image: Image, size: Size) -> Image:
-        from PIL.Image import Resampling
-
+    def _resized(self, image: Picture, size: Size) -> Picture:
         if image.size == size:
             return image
-        return image.resize(size, Resampling[self.info.resample.upper()])
+        return image.resize(size, RESAMPLES[self.info.resample])
 
 
-def _crop(image: Image, box: Box, fill: tuple[int, ...]) -> Image:
+def _crop(image: Picture, box: Box, fill: tuple[int, ...]) -> Picture:
     """A part of the image, and of the colour what is beyond it."""
+    if isinstance(image, RgbImage):
+        return image.crop(box, fill)
     from PIL.Image import new
 
     left, upper, right, lower = box
