@@ -180,7 +180,7 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
 
 
 _OF_MODEL = (
-    "memory.planner", "model", "reasoning", "speculation",
+    "audio_tower", "memory.planner", "model", "reasoning", "speculation",
     "structured_output.grammars", "structured_output.schema_keywords", "text",
     "tokenizer.special_tokens", "tokenizer.tokenizer", "vision_tower",
 )  # fmt: skip

@@ -24,10 +24,12 @@ import { CancelledError, type MlccError } from './errors.js';
 import type { Folder } from './model/download/folder.js';
 import { type AdapterSource, readLora } from './model/download/lora_files.js';
 import { askToPersist } from './model/store/persist.js';
+import { withWav } from './multimodal/recording.js';
 import { Completions, type CreateOptions } from './openai/completions.js';
 import { Encoding } from './openai/encoding.js';
 import { readWhole } from './openai/sse.js';
 import type { Timing } from './openai/timing.js';
+import { Transcriptions } from './openai/transcriptions.js';
 import { WorkerClient } from './worker/client.js';
 import type { OpenOptions, PlainRequest, TabInfo } from './worker/messages.js';
 import type { OnProgress } from './worker/startup.js';
@@ -93,6 +95,12 @@ export class Engine {
   readonly rerank: Encoding<RerankRequest, Ranking>;
   /** Scores of pairs of texts, by a reranker or an embedding model. */
   readonly score: Encoding<ScoreRequest, ScoreList>;
+  /** Transcripts of recordings, by a Whisper. */
+  readonly audio: {
+    readonly transcriptions: Transcriptions;
+    /** Into English. */
+    readonly translations: Transcriptions;
+  };
   /** Timing of the last answer. */
   timing: Timing | null = null;
   readonly #open: OpenOptions;
@@ -126,6 +134,11 @@ export class Engine {
     this.embeddings = new Encoding('/v1/embeddings', post);
     this.rerank = new Encoding('/v1/rerank', post);
     this.score = new Encoding('/v1/score', post);
+    const send = this.#send.bind(this);
+    this.audio = {
+      transcriptions: new Transcriptions('/v1/audio/transcriptions', send),
+      translations: new Transcriptions('/v1/audio/translations', send),
+    };
   }
 
   /** Whether a model is loaded. */
@@ -154,7 +167,8 @@ export class Engine {
    */
   readonly fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
     const request = new Request(input, init);
-    const plain = await plainRequest(request);
+    const hears = new URL(request.url).pathname.startsWith('/v1/audio/');
+    const plain = await plainRequest(hears ? await withWav(request) : request);
     request.signal.throwIfAborted();
     return this.#running().fetch(plain, request.signal);
   };
@@ -234,6 +248,11 @@ export class Engine {
       body: JSON.stringify(body),
       ...(signal && { signal }),
     });
+  }
+
+  #send(path: string, body: FormData, signal?: AbortSignal): Promise<Response> {
+    const init = { method: 'POST', body, ...(signal && { signal }) };
+    return this.fetch(new URL(path, location.href), init);
   }
 }
 

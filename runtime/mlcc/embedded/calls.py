@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from mlcc.api.errors import CancelledError, internal_error
 from mlcc.errors import MlccError
-from mlcc.service.http.types import ApiRequest, ApiResponse, Whole
+from mlcc.service.http.types import ApiRequest, ApiResponse, FormPart, Whole, no_form
 from mlcc.service.service import Service
 
 _log = logging.getLogger(__name__)
@@ -62,13 +62,16 @@ class Calls:
         headers: str,
         read: Callable[[], Awaitable[bytes]],
         reply: Reply,
+        form: Callable[[int], AsyncIterator[FormPart]] = no_form,
     ) -> Call:
         """Run a request. `reply.end` is also called for a cancelled one.
 
-        `path` as in a URL; `headers` a JSON object with lower-case names.
+        `path` as in a URL; `headers` a JSON object with lower-case names; `form` as in
+        `ApiRequest`.
         """
         path, _, query = path.partition("?")
-        request = ApiRequest(method, _decoded(path), json.loads(headers), read, query=query)
+        names = json.loads(headers)
+        request = ApiRequest(method, _decoded(path), names, read, query=query, form=form)
         task = asyncio.get_running_loop().create_task(self._answer(request, reply))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -19,11 +19,10 @@ from time import perf_counter
 from typing import Protocol
 
 from mlcc.embedded.executor import JsExecutor, Ticket
-from mlcc.embedded.vision import TabTower
+from mlcc.embedded.tower import TabTower
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.engine.request import ImageTile
 from mlcc.errors import DeviceLostError, MlccError, UnsupportedError, public_error
 from mlcc.lora.loader import AdapterLoader
 
@@ -96,7 +95,7 @@ class LoopDriver(BaseDriver):
         deliver: Callable[[list[Event]], None],
         tower: TabTower | None = None,
     ) -> None:
-        """tower: computes the rows of images; None = the model reads text only."""
+        """tower: computes the rows of images or of sound; None = the model reads text only."""
         super().__init__(engine)
         self._engine = engine
         self._tower = tower
@@ -190,8 +189,8 @@ class LoopDriver(BaseDriver):
         images, t0 = self._engine.images, perf_counter()
         image = images.to_encode[0]
         if self._tower is None:
-            raise UnsupportedError("the model was opened without its vision tower")
-        assert isinstance(image.tile, ImageTile)  # a tab opens no model that hears
+            raise UnsupportedError("the model was opened without its tower")
+        assert image.tile is not None
         rows = await self._tower.encode(image.tile)
         self.counters.wait_ms += (perf_counter() - t0) * 1e3
         if rows is not None and image.slots is not None:  # else all of them were cancelled

@@ -12,7 +12,7 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.artifact.schema import AdaptersInfo
 from mlcc.embedded.driver import BaseDriver, LoopDriver, LoopEncoderDriver
 from mlcc.embedded.executor import JsExecutor
-from mlcc.embedded.vision import TabTower
+from mlcc.embedded.tower import TabTower
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
@@ -41,7 +41,7 @@ class LoopClient(EngineClient):
         adapters: AdaptersInfo | None = None,
         tower: TabTower | None = None,
     ) -> None:
-        """`adapters`: the LoRA slots that the model was compiled with. `tower`: its vision tower;
+        """`adapters`: the LoRA slots that the model was compiled with. `tower`: its own;
         None = it reads text only."""
         super().__init__(max_queue + engine.capacity.max_batch)
         self._engine, self._grammars = engine, grammars

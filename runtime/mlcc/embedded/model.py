@@ -4,9 +4,10 @@ generated."""
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlcc.artifact.manifest import Manifest
 from mlcc.embedded.bridge import failed, to_bytes, to_python
@@ -17,7 +18,7 @@ from mlcc.embedded.grammars import tab_grammars
 from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.prompts import TabPrompts
 from mlcc.embedded.tokenizer import JsTokenizer
-from mlcc.embedded.vision import TabTower
+from mlcc.embedded.tower import TabTower
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
@@ -27,8 +28,12 @@ from mlcc.model.model import ModelText
 from mlcc.model.speculation import MTP, Speculation
 from mlcc.model.text import read_text
 from mlcc.service.adapters import AdapterEntry, AdapterFolders, check_name
+from mlcc.service.http.types import FormPart, no_form
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
+
+if TYPE_CHECKING:
+    from mlcc.embedded.audio import TabSound
 
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""
@@ -54,30 +59,32 @@ class EmbeddedModel:
         prefix_cache: bool = True,
         grammars: Any = None,
         speculate: str | None = None,
-        vision: Any = None,
+        tower: Any = None,
     ) -> None:
         """`texts` are the plan's text files by path, without tokenizer.json. `parse_special`: as
         `ModelText.with_special`. `prefix_cache`: as in `Engine`. `grammars`: the grammar backend
         (`GrammarPort` in web/src/worker/python.ts); None = grammars are refused. `speculate`: as
-        in `mlcc serve`, without a draft model. `vision`: the tower's manifest, plan and executor,
-        and the page's `images` (`VisionPort`); None = images are refused.
+        in `mlcc serve`, without a draft model. `tower`: the manifest, plan and executor of the
+        model's tower, and the page's `images` and `sound` (`TowerPort`); None = images are refused.
 
         Raises ArtifactError, which `entry.check` reports before weights are fetched, and what
         `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
-        tower = None
-        if vision is None:
+        made, info = None, text.vision or text.audio
+        if tower is None:
             text = text.without_images()
-        elif text.vision is not None:
-            tower = TabTower(
-                vision.manifest, vision.plan, vision.executor, text.vision, vision.images
-            )
+        elif info is not None:
+            made = TabTower(tower.manifest, tower.plan, tower.executor, info, tower.images)
         if parse_special:
             text = text.with_special()
         read = Manifest.from_bytes(to_bytes(manifest))
         capacity = capacity_of(read, json.loads(plan))
-        if grammars is not None:
+        if (audio := text.audio) is not None:
+            from mlcc.multimodal.audio.timestamps import TranscriptGrammars
+
+            text = replace(text, grammars=TranscriptGrammars(audio, read.model.vocab_size))
+        elif grammars is not None:
             held = tab_grammars(grammars, capacity.vocab_size, read.model.eos_token_ids)
             text = replace(text, grammars=held)
         speculation = Speculation.read(speculate or None, None, "the option 'speculate'")
@@ -96,12 +103,22 @@ class EmbeddedModel:
         else:
             engine = EncoderEngine(capacity, encoder.pooling, encoder.width)
         self._engine = LoopClient(
-            engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters, tower
+            engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters, made
         )
         self._name = text.name
-        prompts = TabPrompts(text, grammars, None if vision is None else vision.images)
+        prompts = TabPrompts(text, grammars, None if tower is None else tower.images)
+        self._sound: TabSound | None = None
+        if text.audio is not None:
+            from mlcc.embedded.audio import TabSound  # not needed for other models
+
+            self._sound = TabSound(tower.sound)
         served = ServedModel(
-            self._engine, text, BOUNDS, prompts, folders=AdapterFolders(None, NO_FOLDERS)
+            self._engine,
+            text,
+            BOUNDS,
+            prompts,
+            folders=AdapterFolders(None, NO_FOLDERS),
+            sound=self._sound,
         )
         self._calls = Calls(Service(OneModel(served)))
 
@@ -116,7 +133,12 @@ class EmbeddedModel:
         async def read() -> bytes:
             return to_bytes(body)
 
-        return self._calls.start(method, path, headers, read, _JsReply(reply))
+        def form(most: int) -> AsyncIterator[FormPart]:
+            if self._sound is None:
+                return no_form(most)
+            return self._sound.form(json.loads(headers), to_bytes(body), most)
+
+        return self._calls.start(method, path, headers, read, _JsReply(reply), form)
 
     async def load_adapter(self, name: str, config: Any, weights: Any, in_place: bool) -> str:
         """Load a LoRA adapter from the bytes of its two files; requests select it by name.

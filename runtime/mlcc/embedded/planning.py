@@ -210,6 +210,7 @@ def _to_plain(
         "row_width": manifest.encoder.width if manifest.encoder else None,
         "embeddings": manifest.embeddings is not None and manifest.embeddings.slots > 0,
         "vision": None if manifest.vision is None else manifest.vision.folder,
+        "audio": None if manifest.audio is None else manifest.audio.folder,
         "capacity": {
             "vocab_size": capacity.vocab_size,
             "context": capacity.context,

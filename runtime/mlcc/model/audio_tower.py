@@ -4,12 +4,33 @@ attends."""
 from __future__ import annotations
 
 from mlcc.artifact.schema import AudioInfo
-from mlcc.engine.batch.batch import BatchWriter, int32
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, int32
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import AudioWindow
 from mlcc.errors import UnsupportedError
 from mlcc.model.vision_tower import TowerExecutor, first_pages
 from mlcc.multimodal.audio.frames import tower_rows
+
+
+class WindowStep:
+    """The step of a tower that computes one window, on any host."""
+
+    def __init__(self, window: AudioWindow, info: AudioInfo, capacity: Capacity) -> None:
+        self.tokens, self._capacity = info.rows, capacity
+        self.embeddings = tower_rows(window.features, info.bins)
+        """Of the tokens, for the first slots of the tower's embeddings."""
+
+    def batch(self, writer: BatchWriter) -> Batch:
+        """The step, once the embeddings are there."""
+        first, count = self._capacity.vocab_size, self.tokens
+        writer.sequence(int32(range(first, first + count)), 0, first_pages(self._capacity, count))
+        for row in range(count):
+            writer.row(row)
+        return writer.finish()
+
+    def rows(self, found: bytes) -> bytes:
+        """The rows of the window, from the step's result."""
+        return found
 
 
 class AudioTower:
@@ -29,15 +50,11 @@ class AudioTower:
 
     def encode(self, window: AudioWindow) -> bytes:
         """The rows of a window, f32[window.rows, width]. Raises DeviceError."""
-        executor, count = self._executor, self._info.rows
-        executor.write_embeddings(range(count), tower_rows(window.features, self._info.bins))
-        capacity = executor.capacity
-        writer = BatchWriter(capacity.layout, executor.step_buffer())
-        first = capacity.vocab_size
-        writer.sequence(int32(range(first, first + count)), 0, first_pages(capacity, count))
-        for row in range(count):
-            writer.row(row)
-        return bytes(executor.vectors(writer.finish(), self._width).tobytes())
+        executor = self._executor
+        step = WindowStep(window, self._info, executor.capacity)
+        executor.write_embeddings(range(step.tokens), step.embeddings)
+        batch = step.batch(BatchWriter(executor.capacity.layout, executor.step_buffer()))
+        return bytes(executor.vectors(batch, self._width).tobytes())
 
     def close(self) -> None:
         """Free the device's memory."""

@@ -37,6 +37,7 @@ from mlcc.service.adapters import AdapterFolders
 from mlcc.service.engine_client import EngineClient
 from mlcc.service.http.types import BYTES_TYPE, JSON_TYPE, ApiRequest, read_bytes, read_json
 from mlcc.service.response_store.conversations import Conversations
+from mlcc.service.sound import SoundHost, SoundThreads
 from mlcc.util.fast_dataclass import fast_dataclass
 
 NO_VARIABLES: Mapping[str, Any] = {}
@@ -201,7 +202,10 @@ class ServedModel:
         conversations: Conversations | None = None,
         aliases: Sequence[str] = (),
         folders: AdapterFolders | None = None,
+        sound: SoundHost | None = None,
     ) -> None:
+        self.sound = sound or SoundThreads()
+        """Decodes recordings."""
         self.folders = folders or AdapterFolders()
         """Folders from which requests may load LoRA adapters."""
         self.engine = engine

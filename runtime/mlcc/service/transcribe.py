@@ -6,7 +6,6 @@ transcribed with timestamps, and the next window begins where the last whole seg
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from array import array
@@ -21,7 +20,6 @@ from mlcc.engine.events import TextDelta
 from mlcc.engine.request import AudioWindow, Request, SamplingParams
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.multimodal.audio.frames import Recording
 from mlcc.multimodal.audio.timestamps import TIMESTAMPS
 from mlcc.service.engine_client import Job
 from mlcc.service.http.types import ApiRequest
@@ -92,15 +90,14 @@ class Transcriber:
 
     async def segments(self, samples: array[float]) -> AsyncIterator[Segment]:
         """The segments, as they are found. Raises MlccError."""
-        recording = await asyncio.to_thread(
-            Recording, samples, self.info.bins, self.info.rows
-        )  # two hours take seconds
+        host = self._served.sound
+        recording = await host.recording(samples, self.info.bins, self.info.rows)
         whole = 2 * self.info.rows
         is_short = recording.frames <= whole
         timed, seek = self._fields.timed or not is_short, 0
         before, carries = self._prompt(), bool(self._fields.prompt)
         while seek < recording.frames:
-            window = self._window(await asyncio.to_thread(recording.window, seek))
+            window = self._window(await host.window(recording, seek))
             if not self.language:
                 self.language = await self._detected(window)
             beginning = self._start(timed, before if carries else [])

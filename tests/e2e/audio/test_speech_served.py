@@ -32,25 +32,12 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from tests.compiler.audio.checkpoints import BINS, END, IDS, SECONDS, START, whisper
+from tests.e2e.audio.recordings import recording
 
 KEYS = {"alice": "sk-alice", "bob": "sk-bob"}
 FIRST = IDS["<|0.00|>"]
 LONGEST = 64
 LANGUAGES = ("en", "de", "haw")
-
-
-def recording(seconds: float, seed: int) -> bytes:
-    """A WAV of noise that swells and falls."""
-    rng, count = np.random.default_rng(seed), int(16000 * seconds)
-    swell = np.sin(np.arange(count) * 2 * np.pi * (seed + 1) / 16000) * 0.3
-    samples = (swell * rng.normal(0, 0.5, count) * 32767).clip(-32768, 32767).astype("<i2")
-    made = io.BytesIO()
-    with wave.open(made, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16000)
-        file.writeframes(samples.tobytes())
-    return made.getvalue()
 
 
 def samples_of(data: bytes) -> np.ndarray[Any, Any]:

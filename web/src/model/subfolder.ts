@@ -1,4 +1,4 @@
-/** The files of an artifact in a folder of another one: a vision tower's, beside its model's. */
+/** The files of an artifact in a folder of another one: a tower's, beside its model's. */
 
 import type { FileEntry } from '../plan.js';
 import type { Bytes, OnBytes, Sink } from './chunks.js';

@@ -41,10 +41,12 @@ export interface TabInfo {
   /** Tokens of the longest conversation. */
   readonly context: number;
   readonly capacity: Capacity;
-  /** Of the model and its vision tower. */
+  /** Of the model and its tower. */
   readonly bytes: PlannedBytes;
   /** Whether the model takes images: it has a vision tower, and this host decodes them. */
   readonly takesImages: boolean;
+  /** Whether the model transcribes recordings, and nothing else. */
+  readonly transcribes: boolean;
   /** Notes for the user, a sentence each. */
   readonly notes: readonly string[];
   /** Milliseconds of each part of the start. */

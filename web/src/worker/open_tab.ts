@@ -14,9 +14,10 @@ import { createTokenizer } from '../model/tokenizer/tokenizer.js';
 import { loadWeights } from '../model/weights/loader.js';
 import { canDecode } from '../multimodal/decode.js';
 import { images } from '../multimodal/images.js';
+import { sound } from '../multimodal/sound.js';
 import type { AdapterLimits, FileEntry, Instead, Plan, PlanOptions } from '../plan.js';
 import { Grammars } from './grammar.js';
-import type { Entry, TokenizerPort, VisionPort } from './python.js';
+import type { Entry, TokenizerPort, TowerPort } from './python.js';
 import { type Milliseconds, type OnProgress, StartupTimer } from './startup.js';
 import { infoOf, parsed, Tab } from './tab.js';
 
@@ -55,7 +56,7 @@ interface Planned {
   readonly plan: Plan;
 }
 
-/** A model, and its vision tower if it has one and this host decodes images. */
+/** A model, and its tower if it has one: of sound, or of images if this host decodes them. */
 interface Whole {
   readonly model: Planned;
   readonly tower: Planned | undefined;
@@ -139,12 +140,12 @@ class Opening {
     return entry;
   }
 
-  /** The plans of the model and its vision tower. A limit of the memory holds both. */
+  /** The plans of the model and its tower. A limit of the memory holds both. */
   async #whole(python: Entry, adapter: Adapter, manifest: Uint8Array<ArrayBuffer>): Promise<Whole> {
     const { files, memoryBytes } = this.#options;
     const model = await this.#planned(python, adapter, files, manifest, memoryBytes);
-    const folder = model.plan.vision;
-    if (folder === null || !canDecode()) return { model, tower: undefined };
+    const folder = canDecode() ? (model.plan.vision ?? model.plan.audio) : model.plan.audio;
+    if (folder === null) return { model, tower: undefined };
     const inside = new Subfolder(files, folder);
     const own = await inside.manifest(undefined, this.#signal);
     const tower = await this.#planned(python, adapter, inside, own, memoryBytes);
@@ -241,12 +242,12 @@ class Opening {
     const { notes } = parsed<Pick<Plan, 'notes'>>(python.check(manifest, texts, tokenizer));
     const create = () => Executor.create(library, device, first);
     const executor = await this.#startup.timed('library', create);
-    let sees: Executor | undefined;
+    let second: Executor | undefined;
     try {
-      sees = tower && towerLibrary && (await Executor.create(towerLibrary, device, tower.plan));
-      if (sees && tower) await allocateAll(sees, tower.plan);
+      second = tower && towerLibrary && (await Executor.create(towerLibrary, device, tower.plan));
+      if (second && tower) await allocateAll(second, tower.plan);
       const plan = await this.#allocate(python, executor, manifest, first);
-      const executors = sees ? [executor, sees] : [executor];
+      const executors = second ? [executor, second] : [executor];
       const parts = [{ ...model, plan }, ...(tower ? [tower] : [])];
       await this.#together([this.#pipelines(executors), this.#weights(executors, parts)]);
       const engine = await this.#startup.timed('engine', () =>
@@ -260,13 +261,13 @@ class Opening {
           this.#options.prefixCache ?? true,
           grammars,
           this.#options.speculate ?? '',
-          sees && tower && visionPort(tower, sees),
+          second && tower && towerPort(tower, second),
         ),
       );
       this.#report({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
-      return new Tab(engine, executor, sees, this.#info(plan, tower?.plan, notes, adapter));
+      return new Tab(engine, executor, second, this.#info(plan, tower?.plan, notes, adapter));
     } catch (error) {
-      sees?.close();
+      second?.close();
       executor.close();
       throw error;
     }
@@ -344,8 +345,8 @@ async function allocateAll(executor: Executor, plan: Plan): Promise<void> {
   await executor.checkWorkspace(plan.bytes.workspace);
 }
 
-function visionPort({ manifest, plan }: Planned, executor: Executor): VisionPort {
-  return { manifest, plan: JSON.stringify(plan), executor, images };
+function towerPort({ manifest, plan }: Planned, executor: Executor): TowerPort {
+  return { manifest, plan: JSON.stringify(plan), executor, images, sound };
 }
 
 /** Rejects when `signal` is aborted. */

@@ -7,7 +7,9 @@
 
 import type { PyodideAPI } from 'pyodide';
 import { DownloadError } from '../errors.js';
+import type { Spectrogram } from '../multimodal/log_mel.js';
 import type { Filter } from '../multimodal/resize.js';
+import type { FormField } from '../multimodal/sound.js';
 
 /** Receives an answer from Python. */
 export interface Reply {
@@ -91,12 +93,26 @@ export interface ImagePort {
   ): Uint8Array;
 }
 
-/** A model's vision tower, and what decodes images for it. */
-export interface VisionPort {
+/** The sound interface that Python uses. `samples`: the bytes of float32. */
+export interface SoundPort {
+  logMel(
+    samples: Uint8Array,
+    frames: number,
+    bins: number,
+    largest: number,
+    wanted: boolean,
+  ): Spectrogram;
+  resample(samples: Uint8Array, from: number, to: number): Float32Array;
+  form(type: string, body: Uint8Array<ArrayBuffer>): Promise<FormField[]>;
+}
+
+/** A model's tower, and what decodes images and sound for it. */
+export interface TowerPort {
   readonly manifest: Uint8Array;
   readonly plan: string;
   readonly executor: ExecutorPort;
   readonly images: ImagePort;
+  readonly sound: SoundPort;
 }
 
 export interface PythonTab extends Proxy {
@@ -136,7 +152,7 @@ export interface Entry {
     prefixCache: boolean,
     grammars: GrammarPort | undefined,
     speculate: string,
-    vision: VisionPort | undefined,
+    tower: TowerPort | undefined,
   ): PythonTab;
 }
 

@@ -28,7 +28,7 @@ export class Tab {
   readonly #running = new Set<Running>();
   #closed = false;
 
-  /** `tower`: the executor of the model's vision tower, if it has one. */
+  /** `tower`: the executor of the model's tower, if it has one. */
   constructor(python: PythonTab, executor: Executor, tower: Executor | undefined, info: TabInfo) {
     this.info = info;
     this.executor = executor;
@@ -158,7 +158,7 @@ export function parsed<T>(text: string): T {
   return value;
 }
 
-/** `tower`: the plan of the model's vision tower, if it has one. */
+/** `tower`: the plan of the model's tower, if it has one. */
 export function infoOf(
   plan: Plan,
   tower: Plan | undefined,
@@ -173,7 +173,8 @@ export function infoOf(
     context: plan.capacity.context,
     capacity: plan.capacity,
     bytes: tower ? sumOf(plan.bytes, tower.bytes) : plan.bytes,
-    takesImages: tower !== undefined,
+    takesImages: tower !== undefined && plan.vision !== null,
+    transcribes: plan.audio !== null,
     notes: [...notes, ...plan.notes],
     startup,
   };

@@ -1,7 +1,8 @@
 """Log-mel frames of sound, and the rows of frames that an audio tower reads.
 
-Frames are computed in libmlcc_executor (`runtime/native/src/multimodal/log_mel.cc`), as
-transformers' WhisperFeatureExtractor does: 10 ms apart, of 25 ms each, reflected at the ends.
+Frames are computed in libmlcc_executor (`runtime/native/src/multimodal/log_mel.cc`), in a tab by
+the page (`web/src/multimodal/log_mel.ts`), as transformers' WhisperFeatureExtractor does: 10 ms
+apart, of 25 ms each, reflected at the ends.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from math import inf
+from typing import Protocol
 
 RATE = 16000
 """Samples a second."""
@@ -21,47 +23,62 @@ BLOCK = 1 << 24
 _TAPS = 3
 
 
+class SoundKernels(Protocol):
+    """What is computed of float32 samples outside Python. Raises DeviceError."""
+
+    def log_mel(
+        self, samples: bytes, frames: int, bins: int, largest: float, wanted: bool, /
+    ) -> tuple[bytes | bytearray, float]:
+        """Frames, if wanted, and the largest log10 so far."""
+        ...
+
+    def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytes | bytearray:
+        """The samples at another rate."""
+        ...
+
+
+def native_kernels() -> SoundKernels:
+    """Those of libmlcc_executor. Raises DeviceError where it was not built."""
+    from mlcc.util import executor_library  # which a tab has not
+
+    return executor_library.load()
+
+
 def log_mel(samples: array[float], bins: int, largest: float = -inf) -> tuple[bytes, float]:
     """Frames f32[len(samples) / HOP, bins] of samples at 16 kHz, a multiple of HOP, and the largest
     log10 of them and `largest`: what is more than 8 below that is raised to it. Raises DeviceError
     where libmlcc_executor was not built."""
     padded = samples[REACH:0:-1] + samples + samples[-2 : -2 - REACH : -1]
     frames = len(samples) // HOP
-    return _computed(padded, frames, bins, largest, True)
-
-
-def _computed(
-    samples: array[float], frames: int, bins: int, largest: float, wanted: bool
-) -> tuple[bytes, float]:
-    from mlcc.util import executor_library  # which a tab has not
-
-    made, most = executor_library.load().log_mel(samples.tobytes(), frames, bins, largest, wanted)
+    made, most = native_kernels().log_mel(padded.tobytes(), frames, bins, largest, True)
     return bytes(made), most
 
 
-def resampled(pieces: Iterable[array[float]], rate: int) -> array[float]:
+def resampled(
+    pieces: Iterable[array[float]], rate: int, kernels: SoundKernels | None = None
+) -> array[float]:
     """The samples of all pieces at 16 kHz. Raises DeviceError where libmlcc_executor was not built.
+    kernels: None = those of libmlcc_executor.
 
     Block by block of whole seconds, each with a second of its neighbours, which is further than the
     filter reaches: the same numbers as at once."""
+    kernels = kernels or native_kernels()
     size = rate * max(1, BLOCK // rate)
     made, before, block = array("f"), array("f"), array("f")
     for piece in pieces:
         block += piece
         while len(block) >= size + rate:
-            found = _resampled(before + block[: size + rate], rate)
+            found = _resampled(before + block[: size + rate], rate, kernels)
             begin = len(before) * RATE // rate
             made += found[begin : begin + size * RATE // rate]
             before, block = block[size - rate : size], block[size:]
-    made += _resampled(before + block, rate)[len(before) * RATE // rate :]
+    made += _resampled(before + block, rate, kernels)[len(before) * RATE // rate :]
     return made
 
 
-def _resampled(samples: array[float], rate: int) -> array[float]:
-    from mlcc.util import executor_library
-
+def _resampled(samples: array[float], rate: int, kernels: SoundKernels) -> array[float]:
     found = array("f")
-    found.frombytes(executor_library.load().resample(samples.tobytes(), rate, RATE))
+    found.frombytes(kernels.resample(samples.tobytes(), rate, RATE))
     return found
 
 
@@ -70,7 +87,15 @@ class Recording:
     whole recording, as transformers does; up to one window of sound is padded with silence before
     that, and a longer recording's last window with zeros afterwards."""
 
-    def __init__(self, samples: array[float], bins: int, rows: int) -> None:
+    def __init__(
+        self,
+        samples: array[float],
+        bins: int,
+        rows: int,
+        kernels: SoundKernels | None = None,
+    ) -> None:
+        """kernels: None = those of libmlcc_executor. Raises DeviceError where it was not built."""
+        self._kernels = kernels or native_kernels()
         self.seconds = len(samples) / RATE
         self._bins, self._window = bins, 2 * rows
         short = len(samples) <= self._window * HOP
@@ -97,7 +122,10 @@ class Recording:
         over = end - len(samples)
         after = samples[-2 : -2 - over : -1] if over > 0 else array("f")
         given = before + samples[max(0, first) : end] + after
-        return _computed(given, count, self._bins, self._largest, wanted)
+        made, most = self._kernels.log_mel(
+            given.tobytes(), count, self._bins, self._largest, wanted
+        )
+        return bytes(made), most
 
 
 def tower_rows(features: bytes, bins: int) -> bytes:

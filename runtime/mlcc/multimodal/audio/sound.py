@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.multimodal.audio.frames import RATE, resampled
+from mlcc.multimodal.audio.frames import RATE, SoundKernels, resampled
 from mlcc.util.extras import require
 
 MOST_SECONDS = 2 * 60 * 60
@@ -26,14 +26,15 @@ Source = tuple[int, "Iterator[array[float]]"]
 _RATES = range(1000, 768001)
 
 
-def decode(file: IO[bytes]) -> array[float]:
-    """Mono samples at 16 kHz of a file, between -1 and 1. Raises InvalidRequestError for what is no
-    sound, or longer than two hours, and UnsupportedError without soundfile."""
+def decode(file: IO[bytes], kernels: SoundKernels | None = None) -> array[float]:
+    """Mono samples at 16 kHz of a file, between -1 and 1. kernels: None = those of
+    libmlcc_executor. Raises InvalidRequestError for what is no sound, or longer than two hours, and
+    UnsupportedError without soundfile."""
     kind = _kind(file.read(_HEAD))
     file.seek(0)
     try:
         rate, pieces = (_wave if kind == "WAV" else _by_soundfile)(file)
-        samples = _joined(pieces) if rate == RATE else resampled(pieces, rate)
+        samples = _joined(pieces) if rate == RATE else resampled(pieces, rate, kernels)
     except (MlccError, MemoryError):
         raise
     except Exception as error:  # decoders raise many kinds of errors on damaged files

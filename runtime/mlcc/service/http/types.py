@@ -59,7 +59,7 @@ class FormPart:
     content: AsyncIterator[bytes]
 
 
-def _no_form(most: int) -> AsyncIterator[FormPart]:
+def no_form(most: int) -> AsyncIterator[FormPart]:
     raise UnsupportedError("this host takes no forms; ask `mlcc serve`", code="no_forms")
 
 
@@ -91,7 +91,7 @@ class ApiRequest:
     """Whether it is a line of a batch, which runs while no other request does."""
     takes_bytes: bool = False
     """Whether the host sends bodies of bytes (`RawBytes`); elsewhere the answer is JSON."""
-    form: Callable[[int], AsyncIterator[FormPart]] = _no_form
+    form: Callable[[int], AsyncIterator[FormPart]] = no_form
     """Reads the body as a form, as it arrives, of at most that many bytes, instead of `read`. May
     raise MlccError."""
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
 from mlcc.api.errors import BodyTooLargeError, error_body
 from mlcc.api.openai.audio import TranscriptionFields, fields_of, usage_of, written
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.multimodal.audio.sound import decode
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import TRANSCRIPTIONS, TRANSLATIONS
 from mlcc.service.http.types import (
@@ -33,9 +30,6 @@ MOST_TEXT = 64 << 10
 """Bytes of another field."""
 IN_MEMORY = 1 << 20
 """Bytes of a file that are kept in memory while it is read; more go to a temporary file."""
-DECODES = 2
-"""Files that are decoded at once."""
-_decoders = ThreadPoolExecutor(DECODES, "mlcc-decode")
 Form = tuple[TranscriptionFields, IO[bytes]]
 
 
@@ -57,8 +51,7 @@ async def _answer(served: ServedModel, request: ApiRequest, task: str) -> ApiRes
     with file:
         served.check_model(fields.model)
         transcriber = Transcriber(served, request, fields, task)
-        loop = asyncio.get_running_loop()
-        samples = await loop.run_in_executor(_decoders, decode, file)
+        samples = await served.sound.decode(file)
     if fields.stream:
         return _streamed(transcriber, samples)
     made = written(await transcriber.transcript(samples), fields.response_format)

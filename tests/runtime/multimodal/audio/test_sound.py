@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import random
 import struct
 import sys
 import wave
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,3 +138,23 @@ def test_python_writes_what_is_read() -> None:
         file.writeframes(array("h", [0, 16384, -16384]).tobytes())
     made.seek(0)
     assert list(decode(made)) == [0, 0.5, -0.5]
+
+
+def noise(count: int) -> array[float]:
+    """The high bits of a linear congruential generator, swelling, between -1 and 1."""
+    state, made = 1, array("f")
+    for i in range(count):
+        state = (state * 1664525 + 1013904223) % (1 << 32)
+        made.append(((state >> 16) / 65536 - 0.5) * ((i % 4000) / 4000))
+    return made
+
+
+def test_frames_and_rates_are_those_of_the_tab() -> None:
+    """The vectors of web/tests/model/sound.test.ts: transformers' frames, and samples as the sum in
+    float64 has them."""
+    vectors = json.loads((Path(__file__).parent / "sound_vectors.json").read_text())
+    made = array("f", frames.log_mel(noise(3200), vectors["bins"])[0])
+    assert max(abs(a - b) for a, b in zip(made, vectors["frames"], strict=True)) < 1e-5
+    for rate, wanted in vectors["resampled"].items():
+        found = frames.resampled([noise(400)], int(rate))
+        assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) < 1e-6

@@ -26,7 +26,7 @@ export interface WeightPart {
   readonly write: WriteWeight;
 }
 
-/** Load the weights of a model and of its vision tower, one after the other. Raises ArtifactError if
+/** Load the weights of a model and of its tower, one after the other. Raises ArtifactError if
  * shards and plan differ, and whatever `files` raises. */
 export async function loadWeights(
   parts: readonly WeightPart[],

@@ -125,8 +125,9 @@ def _timestamps(
     with T.serial(-(-first // gpu.threads)) as k:
         token = bind(int32(k) * gpu.threads + thread)
         with when(tirx.all(wins, token < first)):
-            bits = T.reinterpret("float32", T.uint32(MINUS_INFINITY))
-            store(logits, bits, row, token)
+            bits = Local(1, "uint32")  # read at run time: WGSL refuses a constant -inf
+            bits[0] = T.uint32(MINUS_INFINITY)
+            store(logits, T.reinterpret("float32", bits[0]), row, token)
 
 
 def _mask(logits: Expr, tables: AdjustmentTables, i: Expr, token: Expr) -> None:

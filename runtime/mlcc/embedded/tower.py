@@ -1,0 +1,64 @@
+"""The tower of a model in a tab, of images or of sound: a second executor on the page's GPU."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import AudioInfo, VisionInfo
+from mlcc.embedded.bridge import to_bytes, typed_array
+from mlcc.embedded.executor import JsExecutor
+from mlcc.embedded.planning import capacity_of
+from mlcc.engine.batch.batch import BatchWriter
+from mlcc.engine.request import AudioWindow, ImageTile
+from mlcc.errors import ArtifactError
+from mlcc.model.audio_tower import WindowStep
+from mlcc.model.vision_tower import TileStep
+from mlcc.multimodal.packing import ImageParts
+
+
+class TabTower:
+    """One tower, whose rows are computed a tile of an image, or a window of sound, a call."""
+
+    def __init__(
+        self, manifest: Any, plan: str, executor: Any, info: VisionInfo | AudioInfo, images: Any
+    ) -> None:
+        """`manifest` and `plan`: the tower's own; images: the page's `ImagePort`. Raises
+        ArtifactError."""
+        read = Manifest.from_bytes(to_bytes(manifest))
+        if read.encoder is None:
+            raise ArtifactError(f"{info.folder}: is no tower; compile the model again")
+        self._capacity = capacity_of(read, json.loads(plan))
+        self._executor, self._info = JsExecutor(executor), info
+        self._images = images
+        self._parts: ImageParts | None = None
+
+    async def encode(self, tile: ImageTile | AudioWindow) -> bytes | None:
+        """The rows of a window of sound, f32[tile.rows, width], or as `VisionTower.encode` of an
+        image. Raises DeviceError, and UnsupportedError for a tile larger than a step."""
+        if isinstance(tile, AudioWindow):
+            assert isinstance(self._info, AudioInfo)
+            return await self._encode(WindowStep(tile, self._info, self._capacity))
+        assert isinstance(self._info, VisionInfo)
+        if self._parts is None or not self._parts.is_of(tile):
+            self._parts = ImageParts(tile, self._info, self._resize_rows)
+        parts = self._parts
+        step = TileStep(parts.next_tile, self._info, self._capacity)
+        found = parts.add(await self._encode(step))
+        self._parts = None if found is not None else parts
+        return found
+
+    async def _encode(self, step: TileStep | WindowStep) -> bytes:
+        executor = self._executor
+        executor.write_embeddings(range(step.tokens), step.embeddings)
+        batch = step.batch(BatchWriter(self._capacity.layout))
+        ticket = executor.submit(executor.pack(batch))
+        return step.rows((await executor.vectors(ticket)).tobytes())
+
+    def _resize_rows(
+        self, rows: bytes, lines: int, columns: int, to_lines: int, to_columns: int
+    ) -> bytes:
+        given = typed_array()(memoryview(rows))
+        made = self._images.resizeRows(given, lines, columns, to_lines, to_columns)
+        return to_bytes(made)
