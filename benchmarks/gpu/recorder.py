@@ -83,9 +83,8 @@ class KernelRecorder:
         """Compile the recorded kernels for a GPU of `arch` into one library. Raises TargetError."""
         from mlcc_compiler.cuda.build import cuda_code_in
         from mlcc_compiler.ir._tvm import tvm
-        from mlcc_compiler.kernels.frame import kernel_passes
         from mlcc_compiler.kernels.gpu.device import Gpu
-        from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+        from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
         from mlcc_compiler.pipeline import tvm_target_of
         from mlcc_targets import Choices, get_target
 
@@ -94,8 +93,8 @@ class KernelRecorder:
             factory, arguments = self._factories[key]
             functions[key] = factory(Gpu.of(row), *arguments).with_attr("global_symbol", key)
         target = tvm_target_of(row)
-        with cuda_code_in(row), target, kernel_passes():
-            executable = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=TIR_PIPELINE)
+        with cuda_code_in(row), target:
+            executable = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=GPU_PIPELINE)
             executable.export_library(str(self._folder / "kernels.so"))
         (self._folder / "calls.json").write_text(json.dumps(self._calls))
 

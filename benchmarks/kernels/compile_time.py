@@ -25,7 +25,7 @@ from typing import Any
 
 from mlcc_compiler import pipeline
 from mlcc_compiler.ir._tvm import ir, tvm
-from mlcc_compiler.kernels.frame import kernel_passes
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 
 _INSTRUCTION = re.compile(r"^  (?:%\S+ = |store|br|ret|call|tail|switch)", re.MULTILINE)
 
@@ -56,8 +56,8 @@ def measured(kernels: list[Kernel]) -> Callable[..., list[Path]]:
             (variable,) = module.functions
             path = folder / f"{variable.name_hint}.o"
             times = [time.thread_time()]
-            with target, kernel_passes(cpu=True):
-                built = tvm.tirx.build(module, target, "default")
+            with target:
+                built = tvm.tirx.build(module, target, CPU_PIPELINE)
             times.append(time.thread_time())
             built.write_to_file(str(path))
             times.append(time.thread_time())

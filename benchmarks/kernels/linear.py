@@ -43,7 +43,7 @@ from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import uses_amx
 from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, tiles_of
 from mlcc_compiler.kernels.cpu.linear.bf16 import uses_bf16_dot
-from mlcc_compiler.kernels.frame import kernel_passes
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 from mlcc_compiler.quantization import SCHEMES, scheme
 from mlcc_targets.cpu import Level, host_level, level
 
@@ -61,8 +61,7 @@ def compile_kernel(kernel: Any, cpu: Level | None = None) -> Any:
     features = [f"+{name}" for name in cpu.features]
     target = tvm.target.Target({"kind": "llvm", "mcpu": cpu.cpu, "mattr": features})
     main = kernel.with_attr("global_symbol", "main")
-    with kernel_passes(cpu=True):
-        return tvm.compile(tvm.IRModule({"main": main}), target=target)["main"]
+    return tvm.compile(tvm.IRModule({"main": main}), target, tir_pipeline=CPU_PIPELINE)["main"]
 
 
 def measure(calls: Sequence[Callable[[], Any]], seconds: float = 0.4) -> dict[str, float]:

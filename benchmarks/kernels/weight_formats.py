@@ -38,11 +38,10 @@ from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import uses_bf16_dot
-from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import linear as gpu_linear
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.quantization import Quantized, quantize, scheme
 from mlcc_compiler.quantization.quantized import PARTS
 from mlcc_targets.cpu import host_level
@@ -153,9 +152,9 @@ def gpu_calls(
     weight = packed(packing, rng)
     kernel = gpu_linear.linear_part(Gpu(f16=False), packing, 0, False)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
-    with target, kernel_passes():
+    with target:
         module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
-        executable = tvm.compile(module, target, tir_pipeline=TIR_PIPELINE)
+        executable = tvm.compile(module, target, tir_pipeline=GPU_PIPELINE)
     with tempfile.TemporaryDirectory() as folder:
         executable.export_library(f"{folder}/kernel.so")
         function = tvm.runtime.load_module(f"{folder}/kernel.so")["main"]

@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mlcc.util.file_cache import KERNELS
 from mlcc.version import TVM, TVM_FFI
 from mlcc_compiler.ir._tvm import ir, tirx, tvm
-from mlcc_compiler.kernels.frame import DISABLED_ON_CPU, kernel_passes
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, cpu_passes
 from mlcc_compiler.quantization.codec import cores
 
 FORMAT = "1"
@@ -55,8 +56,8 @@ def compile_kernels(
         if code is not None:
             path.write_bytes(code)
             return path, False
-        with target, kernel_passes(cpu=True):
-            tvm.tirx.build(module, target, "default").write_to_file(str(path))
+        with target:
+            tvm.tirx.build(module, target, CPU_PIPELINE).write_to_file(str(path))
         KERNELS.store(key, path.read_bytes())
         return path, True
 
@@ -71,5 +72,10 @@ def compile_kernels(
 
 
 def _key(module: ir.IRModule, target: Any) -> str:
-    parts = (FORMAT, TVM, TVM_FFI, str(target), *DISABLED_ON_CPU, tvm.ir.save_json(module))
+    parts = (FORMAT, TVM, TVM_FFI, str(target), _passes(), tvm.ir.save_json(module))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _passes() -> str:
+    return " ".join(each.info.name for each in cpu_passes())

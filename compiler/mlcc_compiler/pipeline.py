@@ -27,9 +27,8 @@ from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.kernel_objects import compile_kernels, split_kernels
-from mlcc_compiler.kernels.frame import kernel_passes
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
 from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, GPU_PIPELINE
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.passes import auxiliary
@@ -191,7 +190,7 @@ def lower(
     if graphs:
         module = add_decode(module, layout)
     functions = tuple(sorted(_entries(module)))
-    with tvm_target(target):
+    with tvm_target_of(target):
         module = finish("fused", _sequence(_fuse_passes(list(functions)))(module))
         module = finish("destination_passing", _sequence(_flatten_passes())(module))
         module = finish("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
@@ -233,8 +232,8 @@ def build(
         if not target.generator and not target.symbol_prefix:
             module, kernels = split_kernels(module)
             objects = compile_kernels(kernels, described, Path(folder), report)
-        with cuda_code_in(target, dump), tvm_target(target):
-            tir = TIR_PIPELINE if target.generator else "default"
+        with cuda_code_in(target, dump), tvm_target_of(target):
+            tir = GPU_PIPELINE if target.generator else CPU_PIPELINE
             executable = relax.build(module, described, relax_pipeline=None, tir_pipeline=tir)
         executable.export_library(str(library), fcompile=link, addons=list(map(str, objects)))
 
@@ -266,12 +265,6 @@ def tvm_target_of(target: Target) -> tvm.target.Target:
     if target.archs:
         device["arch"] = target.archs[0]
     return tvm.target.Target(device, host=host)
-
-
-@contextlib.contextmanager
-def tvm_target(target: Target) -> Iterator[None]:
-    with tvm_target_of(target), kernel_passes(cpu=not target.generator):
-        yield
 
 
 def _sequence(passes: list[Any]) -> Any:

@@ -49,7 +49,7 @@ def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
     plan = relax.transform.StaticPlanBlockMemory()
     allocate = relax.transform.LowerAllocTensor()
     passes = [*pipeline._flatten_passes(), plan, allocate, *pipeline._finish_passes()]
-    with pipeline.tvm_target(row):
+    with pipeline.tvm_target_of(row):
         return pipeline.Lowered(tvm.transform.Sequential(passes)(module), [], 0, ("forward",))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx, tvm
+from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx
 from mlcc_compiler.ir.caches import CacheTensor
 from mlcc_compiler.ir.layout import KvLayout
 
@@ -23,26 +23,6 @@ _ATTRIBUTES = {
     "tirx.is_scheduled": True,
     "op_pattern": 8,  # opaque: nothing may be fused into it or moved past its writes
 }
-# Kernels declare buffers of the size they need: looking for less took half of a GPU's compile, a
-# sixth of a CPU's. They have no conditions to hoist: looking for some took a tenth. They have no
-# statements without effect: looking for some took a tenth of a GPU's, a seventh of a CPU's.
-DISABLED_PASSES = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "tirx.RemoveNoOp"]
-
-# These took more than half of a CPU kernel's compile (LLVM takes a tenth, and simplifies indices
-# itself); objects without them differ in single instructions. WGSL would change more and gain less.
-DISABLED_ON_CPU = [
-    *DISABLED_PASSES,
-    "s_tir.StmtSimplify",
-    "s_tir.RenormalizeSplitPattern",
-    "s_tir.InjectVirtualThread",
-    "s_tir.InjectPermutedLayout",
-]
-
-
-def kernel_passes(*, cpu: bool = False) -> Any:
-    """The pass context in which kernels become code."""
-    disabled = DISABLED_ON_CPU if cpu else DISABLED_PASSES
-    return tvm.transform.PassContext(opt_level=3, disabled_pass=disabled)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.ir._tvm import ir, tirx, tvm
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.options import Options
-from mlcc_compiler.pipeline import LoweringConfig, lower, tvm_target, tvm_target_of
+from mlcc_compiler.pipeline import LoweringConfig, lower, tvm_target_of
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import Target, get_target
 from tests.compiler.models.helpers.mixed import bounds_of
@@ -28,7 +28,7 @@ def kernels(target: Target) -> ir.IRModule:
 
 
 def text(module: ir.IRModule, target: Target, pipeline: str) -> str:
-    with tvm_target(target):
+    with tvm_target_of(target):
         built = tvm.tirx.build(module, tvm_target_of(target), pipeline)
     return str(built.imports[0].inspect_source())
 
@@ -37,6 +37,6 @@ def test_the_text_is_that_of_tvms_passes() -> None:
     """To the letter. (WGSL differs in the order of addends.)"""
     target = get_target("metal")
     module = kernels(target)
-    ours, theirs = (text(module, target, each) for each in (TIR_PIPELINE, "default"))
+    ours, theirs = (text(module, target, each) for each in (GPU_PIPELINE, "default"))
     assert ours.count("\n") > 5000
     assert ours == theirs

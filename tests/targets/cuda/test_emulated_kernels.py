@@ -16,9 +16,8 @@ import pytest
 
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
-from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import get_target
 from tests.compiler.kernels import test_gpu_elementwise as elementwise
@@ -38,9 +37,9 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     function = factory(CUDA, *arguments).with_attr("global_symbol", "kernel")
     target = tvm_target_of(ROW)
     path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
-    with cuda_build.cuda_code_in(ROW), target, kernel_passes():
+    with cuda_build.cuda_code_in(ROW), target:
         executable = tvm.compile(
-            tvm.IRModule({"kernel": function}), target, tir_pipeline=TIR_PIPELINE
+            tvm.IRModule({"kernel": function}), target, tir_pipeline=GPU_PIPELINE
         )
         executable.export_library(str(path))
     return tvm.runtime.load_module(str(path))["kernel"]

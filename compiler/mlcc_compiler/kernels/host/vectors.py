@@ -17,7 +17,8 @@ import numpy as np
 
 from mlcc.util.machine import cpu_features, machine
 from mlcc_compiler.ir._tvm import B, IRBuilder, T, tvm, tvm_ffi
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel_passes
+from mlcc_compiler.kernels.frame import Expr, PrimFunc
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 LANES = 16 if cpu_features().issuperset(_AVX512) else 8
@@ -41,8 +42,7 @@ def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., No
     target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": features})
     kernel = factory(*arguments).with_attr("global_symbol", "main")
     # Kept: a function does not keep the module that it came from.
-    with kernel_passes(cpu=True):
-        compiled = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
+    compiled = tvm.compile(tvm.IRModule({"main": kernel}), target, tir_pipeline=CPU_PIPELINE)
     main = compiled["main"]
 
     def call(*arrays: Any, module: Any = compiled) -> None:

@@ -17,14 +17,13 @@ import pytest
 
 from mlcc_compiler.ir._tvm import relax, tvm
 from mlcc_compiler.ir.graph import Graph, tensor
-from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.matrix_prefill import MatrixPlan
 from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, TilePlan, range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.passes.variables import size_variable, step_variable
 from mlcc_targets import get_target
 from tests.compiler.kernels.cases.attention import MIXED, OTHERS, Case, Inputs, alone, inputs
@@ -221,8 +220,8 @@ def test_compiles_for_metal_with_subgroups_and_aligned_loads() -> None:
     for factory in (attend_ranges, attention.attend):
         kernel = factory(Gpu(shared_bytes=32768, subgroup=32), *case.arguments)
         functions = {"kernel": kernel.with_attr("global_symbol", "kernel")}
-        with target, kernel_passes():
-            module = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=TIR_PIPELINE)
+        with target:
+            module = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=GPU_PIPELINE)
         texts.append(module.mod.imports[0].inspect_source())
     assert all("simd_shuffle_down" in text and "threadgroup_barrier" in text for text in texts)
     assert "device half4*)" in texts[0]
@@ -250,8 +249,8 @@ def test_emitted_into_a_graph() -> None:
     """The scratch tensors' sizes follow from the shape argument, and the whole runs in TVM's VM."""
     case = Case(heads=4, kv_heads=2, dim=32)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
-    with target, kernel_passes():
-        executable = relax.build(module(case), target, tir_pipeline=TIR_PIPELINE)
+    with target:
+        executable = relax.build(module(case), target, tir_pipeline=GPU_PIPELINE)
     path = Path(tempfile.mkdtemp()) / "attention.so"
     executable.export_library(str(path))
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())

@@ -14,7 +14,7 @@ from mlcc.util.machine import cpu_features, machine
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.frame import kernel_passes
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 
 Array = Any
 
@@ -78,8 +78,7 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) 
     kernel = factory(cpu.isa, *arguments).with_attr("global_symbol", "kernel")
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in cpu.target}
     target = tvm.target.Target({"kind": "llvm", **options})
-    with kernel_passes(cpu=True):
-        return tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
+    return tvm.compile(tvm.IRModule({"kernel": kernel}), target, tir_pipeline=CPU_PIPELINE)
 
 
 def run(

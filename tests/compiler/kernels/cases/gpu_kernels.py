@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from mlcc_compiler.ir._tvm import tvm
-from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_targets import get_target
 
 Array = Any
@@ -37,9 +36,9 @@ def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) 
     kernel = factory(gpu, *arguments).with_attr("global_symbol", "kernel")
     described = {"kind": "webgpu", "max_num_threads": 256, "supports_subgroups": bool(gpu.subgroup)}
     target = tvm.target.Target(described, host={"kind": "llvm"})
-    with target, kernel_passes():
+    with target:
         executable = tvm.compile(
-            tvm.IRModule({"kernel": kernel}), target, tir_pipeline=TIR_PIPELINE
+            tvm.IRModule({"kernel": kernel}), target, tir_pipeline=GPU_PIPELINE
         )
     folder = tempfile.mkdtemp()
     path = Path(folder) / "kernel.so"
@@ -85,9 +84,9 @@ def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
     """The text of a kernel in the language of a kind of device."""
     options = {"thread_warp_size": 32} if subgroup else {"max_num_threads": 256}
     target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
-    with target, kernel_passes():
+    with target:
         module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
-        built = tvm.compile(module, target, tir_pipeline=TIR_PIPELINE)
+        built = tvm.compile(module, target, tir_pipeline=GPU_PIPELINE)
     return str(built.mod.imports[0].inspect_source())
 
 

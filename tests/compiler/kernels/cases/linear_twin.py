@@ -13,7 +13,7 @@ from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.cpu.elementwise import embedding
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.frame import kernel_passes
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 from mlcc_compiler.quantization import Scheme
 
 Floats = npt.NDArray[np.float32]
@@ -48,8 +48,7 @@ def build(kernel: Any, cpu: isa.Isa) -> Any:
     """Compile one PrimFunc for an instruction set."""
     target = tvm.target.Target({"kind": "llvm", **_LLVM[plain(cpu)]})
     main = kernel.with_attr("global_symbol", "main")
-    with kernel_passes(cpu=True):
-        return tvm.compile(tvm.IRModule({"main": main}), target=target)
+    return tvm.compile(tvm.IRModule({"main": main}), target, tir_pipeline=CPU_PIPELINE)
 
 
 @cache

@@ -9,13 +9,13 @@ from itertools import pairwise
 import pytest
 
 from mlcc_compiler.ir._tvm import tvm
-from mlcc_compiler.kernels.frame import PrimFunc, kernel_passes
+from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.linear import linear_part
 from mlcc_compiler.kernels.gpu.linear.matrix_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.quantization import scheme
 from tests.compiler.kernels.cases.attention import Case
 
@@ -28,8 +28,8 @@ def wgsl(kernel: PrimFunc, word: str = "coop_mat") -> list[str]:
     described = {"kind": "webgpu", "max_num_threads": 256, "supports_subgroups": True}
     target = tvm.target.Target(described, host={"kind": "llvm"})
     module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
-    with target, kernel_passes():
-        built = tvm.compile(module, target, tir_pipeline=TIR_PIPELINE)
+    with target:
+        built = tvm.compile(module, target, tir_pipeline=GPU_PIPELINE)
     functions = built.mod.imports[0].inspect_source().split("// Function:")
     return [text for text in functions if word in text]
 

@@ -14,7 +14,7 @@ from mlcc.device.reference import ops as twin
 from mlcc_compiler.ir._tvm import relax, tvm
 from mlcc_compiler.ir.graph import Graph, Weight, tensor
 from mlcc_compiler.ir.layout import WeightPlan
-from mlcc_compiler.kernels.frame import f32, kernel, kernel_passes, store
+from mlcc_compiler.kernels.frame import f32, kernel, store
 from mlcc_compiler.kernels.gpu import embedding
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
@@ -27,7 +27,7 @@ from mlcc_compiler.kernels.gpu.linear.matrix_unit import UNITS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.quantization import Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, VULKAN, device, normal, run
@@ -269,8 +269,8 @@ def whole(gpu: Gpu, packing: GpuPacking, use: str, bias: bool) -> Any:
 
     module = graph.build([first, *parts, *([bias_variable] if bias else [])], emit)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
-    with target, kernel_passes():
-        executable = relax.build(module, target, tir_pipeline=TIR_PIPELINE)
+    with target:
+        executable = relax.build(module, target, tir_pipeline=GPU_PIPELINE)
     path = Path(tempfile.mkdtemp()) / "model.so"
     executable.export_library(str(path))
     return relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())["forward"]

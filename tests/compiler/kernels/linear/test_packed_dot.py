@@ -11,14 +11,14 @@ import pytest
 
 from mlcc.device.reference import ops as twin
 from mlcc_compiler.ir._tvm import tvm
-from mlcc_compiler.kernels.frame import f32, kernel, kernel_passes, store
+from mlcc_compiler.kernels.frame import f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.packed_dot import STRETCH
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
-from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.quantization import scheme
 from tests.compiler.kernels.cases.gpu_kernels import F32, VULKAN, normal, run
 from tests.compiler.kernels.cases.scheme import AFFINE, FLOATS, KERNELS
@@ -99,8 +99,8 @@ def wgsl(gpu: Gpu, name: str) -> str:
     target = tvm.target.Target(described, host={"kind": "llvm"})
     packing = GpuPacking(4096, 1024, scheme(name), WHOLE)
     made = one_variant(gpu, packing, 1).with_attr("global_symbol", "kernel")
-    with target, kernel_passes():
-        built = tvm.compile(tvm.IRModule({"kernel": made}), target, tir_pipeline=TIR_PIPELINE)
+    with target:
+        built = tvm.compile(tvm.IRModule({"kernel": made}), target, tir_pipeline=GPU_PIPELINE)
     return str(built.mod.imports[0].inspect_source())
 
 

@@ -1,10 +1,17 @@
-"""TVM's passes from a GPU kernel to host code and device code: `TIR_PIPELINE`.
+"""TVM's passes from a kernel to host code and device code: `GPU_PIPELINE` and `CPU_PIPELINE`.
 
-TVM's own list for schedulable kernels, without the passes for software pipelines, virtual threads,
-asynchronous copies, Hexagon's memory and float8, which no kernel has, and with a cheaper
-`FlattenBuffer`. That pass looks for a fused or split iterator in every index, which took a third of
-the passes' time; `StmtSimplify`, which follows, finds the same. CUDA's and Metal's text is the same
-to the letter, WGSL's but for the order of addends and the numbers of common subexpressions.
+TVM's own list for schedulable kernels, without the passes that find nothing in our kernels:
+software pipelines, virtual threads, asynchronous copies, Hexagon's memory, float8, buffers larger
+than what is used of them, conditions to hoist, statements without effect. Looking for these took
+more than half of a compile.
+
+`FlattenBuffer` is cheaper here. It looks for a fused or split iterator in every index, which took a
+third of a GPU's passes and half of a CPU's; `StmtSimplify`, which follows, finds the same. CUDA's
+and Metal's text is the same to the letter, WGSL's but for the order of addends and the numbers of
+common subexpressions.
+
+On a CPU, LLVM simplifies indices and finds common subexpressions itself: objects with and without
+TVM's passes for these differ in single instructions.
 """
 
 from __future__ import annotations
@@ -13,11 +20,13 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import register_tir_pipeline, s_tir, tir_pipeline, tirx, tvm
 
-TIR_PIPELINE = "mlcc_gpu"
+GPU_PIPELINE = "mlcc_gpu"
 """The name under which `tvm.compile` and `relax.build` find it."""
+CPU_PIPELINE = "mlcc_cpu"
+"""Likewise."""
 
 
-def _passes() -> list[Any]:
+def _gpu_passes() -> list[Any]:
     scheduled, plain = s_tir.transform, tirx.transform
     return [
         scheduled.CanonicalizeLoop(),
@@ -26,13 +35,7 @@ def _passes() -> list[Any]:
         scheduled.ConvertBlocksToOpaque(),
         scheduled.UnifyThreadBinding(),
         scheduled.StmtSimplify(),
-        scheduled.LowerOpaqueBlock(),
-        _add_guard(),
-        plain.FlattenBuffer(),
-        _remove_guard(),
-        plain.BF16ComputeLegalize(),
-        plain.NarrowDataType(32),
-        plain.VectorizeLoop(True),
+        *_flat_passes(),
         plain.StorageRewrite(),
         plain.UnrollLoop(),
         scheduled.RenormalizeSplitPattern(),
@@ -53,10 +56,42 @@ def _passes() -> list[Any]:
     ]
 
 
-def _pipeline() -> tuple[Any, Any, Any]:
+def cpu_passes() -> list[Any]:
+    """The passes of `CPU_PIPELINE`, but for TVM's last ones."""
+    scheduled, plain = s_tir.transform, tirx.transform
+    return [
+        scheduled.CanonicalizeLoop(),
+        scheduled.LowerInitBlock(),
+        scheduled.PlanAndUpdateBufferAllocationLocation(),
+        scheduled.ConvertBlocksToOpaque(),
+        *_flat_passes(),
+        plain.UnrollLoop(),
+        scheduled.RewriteUnsafeSelect(),
+        plain.AnnotateEntryFunc(),
+        plain.SplitHostDevice(),
+        plain.MakePackedAPI(),
+        plain.BF16StorageLegalize(),
+    ]
+
+
+def _flat_passes() -> list[Any]:
+    """From blocks and buffers of several dimensions to loops and flat buffers."""
+    plain = tirx.transform
+    return [
+        s_tir.transform.LowerOpaqueBlock(),
+        _add_guard(),
+        plain.FlattenBuffer(),
+        _remove_guard(),
+        plain.BF16ComputeLegalize(),
+        plain.NarrowDataType(32),
+        plain.VectorizeLoop(True),
+    ]
+
+
+def _pipeline(passes: list[Any]) -> tuple[Any, Any, Any]:
     """The passes, and TVM's last ones over the host's functions and the device's."""
     _, finish_host, finish_device = tir_pipeline("default")
-    return tvm.transform.Sequential(_passes()), finish_host, finish_device
+    return tvm.transform.Sequential(passes), finish_host, finish_device
 
 
 def _add_guard() -> Any:
@@ -92,4 +127,5 @@ def _is_guard(statement: Any) -> bool:
     return isinstance(inner, tirx.For) and isinstance(inner.body, tirx.Evaluate)
 
 
-register_tir_pipeline(TIR_PIPELINE, _pipeline)
+register_tir_pipeline(GPU_PIPELINE, lambda: _pipeline(_gpu_passes()))
+register_tir_pipeline(CPU_PIPELINE, lambda: _pipeline(cpu_passes()))
