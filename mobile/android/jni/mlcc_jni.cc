@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "jni_host.h"
 #include "jni_text.h"
-#include "jni_tokenizer.h"
 
 namespace {
 
@@ -32,15 +32,15 @@ void start(JNIEnv* env, jclass, jbyteArray zip, jbyteArray home, jbyteArray path
   check(env, code, error);
 }
 
-jlong create(JNIEnv* env, jclass, jbyteArray options, jobject tokenizer) {
+jlong create(JNIEnv* env, jclass, jbyteArray options, jobject calls) {
   mlcc_host host{};
   host.size = sizeof host;
   host.abi = MLCC_ABI_VERSION;
-  mlcc_jni::set_tokenizer(env, tokenizer, &host);
+  mlcc_jni::set_host(env, calls, &host);
   mlcc_engine engine = 0;
   char* error = nullptr;
   const mlcc_code code = mlcc_create(text_of(env, options).c_str(), &host, &engine, &error);
-  if (code != MLCC_OK) mlcc_jni::release_tokenizer(&host);
+  if (code != MLCC_OK) mlcc_jni::release_host(&host);
   check(env, code, error);
   return static_cast<jlong>(engine);
 }
@@ -125,10 +125,10 @@ extern "C" JNIEXPORT jint JNI_OnLoad(JavaVM* vm, void*) {
   void* found = nullptr;
   if (vm->GetEnv(&found, JNI_VERSION_1_6) != JNI_OK) return JNI_ERR;
   auto* env = static_cast<JNIEnv*>(found);
-  if (!mlcc_jni::load_failures(env) || !mlcc_jni::load_tokenizers(env)) return JNI_ERR;
+  if (!mlcc_jni::load_failures(env) || !mlcc_jni::load_host(env)) return JNI_ERR;
   const JNINativeMethod methods[] = {
       row("start", "([B[B[B)V", start),
-      row("create", "([BLdev/mlcc/jni/TokenizerCalls;)J", create),
+      row("create", "([BLdev/mlcc/jni/HostCalls;)J", create),
       row("request", "(J[B[B[B[B)J", request),
       row("poll", "(JI)[B", poll),
       row("cancel", "(JJ)V", cancel),

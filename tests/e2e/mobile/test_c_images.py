@@ -5,35 +5,16 @@ from __future__ import annotations
 
 import json
 import struct
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
-from PIL import Image
 
-from mlcc.artifact.folder import Artifact
-from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.options import Options
-from mlcc_targets import Choices, get_target
 from tests.e2e.mobile.test_c_requests import CHAT, SEEING, chat, shown
-from tests.e2e.vision.families import Oracle, save_family
-from tests.e2e.vision.test_families_served import FILES, GREEDY, NEW, parts_of
 from tests.helpers.mobile.c_host import Host
 from tests.helpers.mobile.c_library import SITE, Library
+from tests.helpers.mobile.seeing import QUESTIONS, answer, compiled, decoded, request
 
 EVENTS, IMAGES = 1, 8
-
-
-def decoded(what: int, special: int, data: bytes) -> tuple[int, bytes]:
-    """What a platform's decoder gives."""
-    assert what == 3
-    kind, _, file = data.partition(b"\0")
-    image = Image.open(BytesIO(file))
-    assert kind.decode() == f"image/{image.format}".lower()
-    rgb = image.convert("RGB")
-    return 0, struct.pack("=II", *rgb.size) + rgb.tobytes()
 
 
 def test_answers_and_keys_are_those_of_pillow(c_library: Library) -> None:
@@ -79,21 +60,13 @@ def test_a_decoder_that_is_wrong_fails_its_request_alone(c_library: Library) -> 
 @pytest.mark.feature("llava-onevision", "cpu", "runs")
 def test_a_model_answers_as_transformers_does(c_library: Library, tmp_path: Path) -> None:
     """Compiled kernels, and no package beside the zip with mlcc's modules."""
-    oracle = save_family("llava_onevision", tmp_path)
-    wanted = Options(quant="f32", max_batch=2, max_step_tokens=128)
-    out, target = tmp_path / "compiled", get_target("cpu", Choices())
-    compile_model(Checkpoint.open(tmp_path), target, out, wanted, Progress())
-    info = Artifact.open(out).manifest.vision
-    assert info is not None
-    known = Oracle("llava_onevision", oracle, info)
+    out, oracle = compiled(tmp_path)
     with Host(c_library.program, decoded) as host:
         assert host.start(path="").c == 0
         engine = host.create(EVENTS | IMAGES, model=str(out))
         assert not [note for note in host.ready()["notes"] if "image" in note]
-        for text, files in (("@what is this?", FILES[:1]), ("see @ and @", FILES[1:3])):
-            question: dict[str, Any] = {"role": "user", "content": parts_of(text, files)}
-            body = {"messages": [question], "max_tokens": NEW, **GREEDY}
-            status, answer = host.ask(engine, CHAT, body).answer()
-            assert status == 200, answer
-            expected, _ = known.answer(known.rendered(("user", text)), files, NEW)
-            assert json.loads(answer)["choices"][0]["message"]["content"] == expected
+        for text, files in QUESTIONS:
+            status, body = host.ask(engine, CHAT, request(text, files)).answer()
+            assert status == 200, body
+            found = json.loads(body)["choices"][0]["message"]["content"]
+            assert found == answer(oracle, text, files)

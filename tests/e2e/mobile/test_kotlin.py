@@ -12,6 +12,7 @@ from tests.helpers.mobile.c_library import Library
 from tests.helpers.mobile.kotlin_package import ANDROID, Package, chat, run
 
 CLASSES = {
+    "AndroidImageDecoderTest",
     "ApiTest",
     "ChatTest",
     "CallsTest",

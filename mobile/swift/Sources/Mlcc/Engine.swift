@@ -68,10 +68,10 @@ public final class Engine: Transport {
         let json = try options.json(model: folder)
         let (states, state) = AsyncThrowingStream<EngineInfo, any Error>.makeStream()
         let onProgress = options.onProgress
-        let (files, tokenizer) = (options.files, options.tokenizer)
+        let (files, tokenizer, images) = (options.files, options.tokenizer, options.images)
         let native = try await offloaded {
             try NativeEngine.startPython(files)
-            return try NativeEngine.create(options: json, tokenizer: tokenizer) { event in
+            return try NativeEngine.create(options: json, tokenizer: tokenizer, images: images) { event in
                 handle(event, state, onProgress)
             }
         }

@@ -67,11 +67,23 @@ public struct EngineOptions: Sendable {
     public var files = NativeFiles()
     /// Replaces Hugging Face's `tokenizers` in Python; it must be that of the model.
     public var tokenizer: (any Tokenizer)?
+    /// Decodes the images of requests to a model that sees; nil: they are refused, unless Python has
+    /// Pillow. By default that of Apple's systems, elsewhere nil.
+    public var images: (any ImageDecoder)? = Self.systemImages
     /// Is called with the progress of a download and of the load, on threads of mlcc's.
     public var onProgress: @Sendable (LoadProgress) -> Void = { _ in }
 
     /// The defaults.
     public init() {}
+
+    /// The system's decoder of images; nil: it has none.
+    public static var systemImages: (any ImageDecoder)? {
+        #if canImport(ImageIO)
+            return AppleImageDecoder()
+        #else
+            return nil
+        #endif
+    }
 
     /// The JSON of `mlcc_create`.
     func json(model: URL) throws -> String {

@@ -1,8 +1,8 @@
 import Foundation
 import Mlcc
 
-/// A tokenizer at the other end of the pipe: every call goes there and waits for its answer.
-final class PipeTokenizer: Tokenizer, @unchecked Sendable {
+/// A tokenizer and a decoder of images at the other end of the pipe: every call goes there and waits for its answer.
+final class PipeTokenizer: Tokenizer, ImageDecoder, @unchecked Sendable {
     private struct Failure: Error {}
 
     private let pipe: Pipe
@@ -26,6 +26,15 @@ final class PipeTokenizer: Tokenizer, @unchecked Sendable {
 
     func decode(_ ids: [Int32]) throws -> String {
         String(decoding: try ask(1, 0, ids.withUnsafeBytes { Data($0) }), as: UTF8.self)
+    }
+
+    /// The file crosses behind its type and a zero; width, height and RGB come back.
+    func decode(_ file: Data, type: String) throws -> DecodedImage {
+        let data = try ask(3, 0, Data(type.utf8) + [0] + file)
+        let sides = data.withUnsafeBytes { bytes in
+            [0, 4].map { Int(bytes.loadUnaligned(fromByteOffset: $0, as: UInt32.self)) }
+        }
+        return DecodedImage(width: sides[0], height: sides[1], rgb: [UInt8](data.dropFirst(8)))
     }
 
     /// The reader of the pipe found an answer.

@@ -51,6 +51,7 @@ final class Relay: @unchecked Sendable {
         var options = EngineOptions()
         options.files = files
         if order.c & 2 != 0 { options.tokenizer = tokenizer }
+        if order.c & 8 != 0 { options.images = tokenizer }
         done(order)
         Task { [options] in
             do {

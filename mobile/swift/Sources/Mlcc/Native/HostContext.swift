@@ -5,13 +5,15 @@ import Foundation
 final class HostContext: Sendable {
     let calls: CallTable
     let tokenizer: (any Tokenizer)?
+    let images: (any ImageDecoder)?
     let onEvent: @Sendable (mlcc_event) -> Void
 
     init(
-        calls: CallTable, tokenizer: (any Tokenizer)?,
+        calls: CallTable, tokenizer: (any Tokenizer)?, images: (any ImageDecoder)?,
         onEvent: @escaping @Sendable (mlcc_event) -> Void
     ) {
-        (self.calls, self.tokenizer, self.onEvent) = (calls, tokenizer, onEvent)
+        (self.calls, self.tokenizer) = (calls, tokenizer)
+        (self.images, self.onEvent) = (images, onEvent)
     }
 
     /// The struct of `mlcc_create`. Its callbacks are functions of this file: the optimizer of
@@ -29,6 +31,7 @@ final class HostContext: Sendable {
             host.decode = decodeIds
             host.special_tokens = giveSpecialTokens
         }
+        if images != nil { host.decode_image = decodeImage }
         return host
     }
 
@@ -76,6 +79,22 @@ private func giveSpecialTokens(
     _ context: UnsafeMutableRawPointer?, _ answer: OpaquePointer?
 ) -> Int32 {
     give(answer) { try JSON.encode(HostContext.of(context).tokenizer!.specialTokens) }
+}
+
+private func decodeImage(
+    _ context: UnsafeMutableRawPointer?, _ file: UnsafeRawPointer?, _ size: Int,
+    _ type: UnsafePointer<CChar>?, _ answer: OpaquePointer?
+) -> Int32 {
+    let (file, type) = (Data(bytes: file!, count: size), String(cString: type!))
+    return give(answer) {
+        let image = try HostContext.of(context).images!.decode(file, type: type)
+        var data = Data()
+        for side in [image.width, image.height] {
+            withUnsafeBytes(of: UInt32(side)) { data.append(contentsOf: $0) }
+        }
+        data.append(contentsOf: image.rgb)
+        return data
+    }
 }
 
 /// Answers a callback with data, or with the error as text and 1.

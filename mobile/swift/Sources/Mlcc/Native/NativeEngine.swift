@@ -25,10 +25,11 @@ struct NativeEngine: Sendable {
     /// Begins to load a model. options: JSON of `mlcc_create`. onEvent: receives the events of the
     /// engine itself, on a thread of the library's.
     static func create(
-        options: String, tokenizer: (any Tokenizer)?,
+        options: String, tokenizer: (any Tokenizer)?, images: (any ImageDecoder)?,
         onEvent: @escaping @Sendable (mlcc_event) -> Void
     ) throws -> NativeEngine {
-        let context = HostContext(calls: CallTable(), tokenizer: tokenizer, onEvent: onEvent)
+        let context = HostContext(
+            calls: CallTable(), tokenizer: tokenizer, images: images, onEvent: onEvent)
         let retained = Unmanaged.passRetained(context)  // until `released`
         var host = context.host(retained.toOpaque())
         var handle: mlcc_engine = 0

@@ -25,6 +25,8 @@ import java.nio.file.Path
  * @property files locations of mlcc's native parts.
  * @property tokenizer creates the tokenizer of the model in a folder; null: the service on the class
  * path (for example `mlcc-djl`), else Hugging Face's in Python.
+ * @property images decodes the images of requests to a model that sees; null: they are refused, unless
+ * Python has Pillow. `MlccAndroid.load` sets Android's.
  * @property onProgress is called with the progress, on threads of mlcc's.
  */
 public class EngineOptions(
@@ -43,6 +45,7 @@ public class EngineOptions(
     public var files: NativeFiles = NativeFiles(),
     public var tokenizer: TokenizerFactory? = null,
     public var onProgress: ProgressListener = ProgressListener { },
+    public var images: ImageDecoder? = null,
 ) {
     internal fun forModel(folder: Path) = CreateOptions(
         folder.toAbsolutePath().toString(), context, maxBatch, maxStepTokens, maxQueue, threads, device,

@@ -74,7 +74,7 @@ public object Mlcc {
         val tokenizer = (options.tokenizer ?: onClassPath())?.open(folder)
         try {
             val createOptions = json.encodeToString(options.forModel(folder))
-            JniNative.open(options.files, createOptions, tokenizer)
+            JniNative.open(options.files, createOptions, tokenizer, options.images)
         } catch (error: Throwable) {
             tokenizer?.close()
             throw error

@@ -22,7 +22,8 @@ import java.nio.file.Path
 /** mlcc in an Android app: finds its native parts and models. */
 public object MlccAndroid {
     /**
-     * [Mlcc.load] with the app's native parts: libraries from the APK, Python modules from the assets.
+     * [Mlcc.load] with the app's native parts: libraries from the APK, Python modules from the assets. Images
+     * of requests are decoded by [AndroidImageDecoder], unless the options have another decoder.
      *
      * @throws dev.mlcc.MlccException as [Mlcc.load], and [files]'.
      */
@@ -32,6 +33,7 @@ public object MlccAndroid {
         options: EngineOptions = EngineOptions(),
     ): Engine {
         options.files = files(context)
+        options.images = options.images ?: AndroidImageDecoder
         return Mlcc.load(source, options)
     }
 

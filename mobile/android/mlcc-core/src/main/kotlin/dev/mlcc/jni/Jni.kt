@@ -8,9 +8,9 @@ internal object Jni {
     @JvmStatic
     external fun start(zip: ByteArray?, home: ByteArray?, path: ByteArray?)
 
-    /** [tokenizer] is referenced until the engine is released, and then closed. */
+    /** [host] is referenced until the engine is released, and then closed. */
     @JvmStatic
-    external fun create(options: ByteArray, tokenizer: TokenizerCalls?): Long
+    external fun create(options: ByteArray, host: HostCalls): Long
 
     @JvmStatic
     external fun request(

@@ -1,5 +1,6 @@
 package dev.mlcc.jni
 
+import dev.mlcc.ImageDecoder
 import dev.mlcc.NativeFiles
 import dev.mlcc.SetupException
 import dev.mlcc.Tokenizer
@@ -32,12 +33,17 @@ internal class JniNative private constructor(private val engine: Long) : Native 
         private var loaded = false
 
         /** Start loading a model; [options] are mlcc_create's. Throws NativeFailure, SetupException. */
-        fun open(files: NativeFiles, options: String, tokenizer: Tokenizer?): Native {
+        fun open(
+            files: NativeFiles,
+            options: String,
+            tokenizer: Tokenizer?,
+            images: ImageDecoder?,
+        ): Native {
             val resolved = resolve(files)
             loadLibraries(resolved)
             val path = resolved.pythonPath.joinToString(File.pathSeparator).ifEmpty { null }
             Jni.start(resolved.zip?.toString()?.utf8(), resolved.pythonHome?.utf8(), path?.utf8())
-            return JniNative(Jni.create(options.utf8(), tokenizer?.let(::TokenizerCalls)))
+            return JniNative(Jni.create(options.utf8(), HostCalls(tokenizer, images)))
         }
 
         /** The given files, else those on the class path with the given module paths added. */

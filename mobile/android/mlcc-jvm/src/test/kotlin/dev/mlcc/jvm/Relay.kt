@@ -1,6 +1,8 @@
 package dev.mlcc.jvm
 
+import dev.mlcc.DecodedImage
 import dev.mlcc.Engine
+import dev.mlcc.EngineOptions
 import dev.mlcc.Mlcc
 import dev.mlcc.MlccException
 import dev.mlcc.ModelSource
@@ -18,6 +20,7 @@ import java.io.FileDescriptor
 import java.io.FileOutputStream
 import java.nio.file.Paths
 import java.util.concurrent.ConcurrentHashMap
+import javax.imageio.ImageIO
 import kotlin.system.exitProcess
 
 /** A program that tests drive over standard input and output, like tests/e2e/mobile/host.cc. */
@@ -30,6 +33,14 @@ fun main() {
     } catch (_: EOFException) {
         exitProcess(0) // the test is over
     }
+}
+
+/** An image without transparency, by Java's own decoders. */
+private fun decoded(file: ByteArray, type: String): DecodedImage {
+    val image = requireNotNull(ImageIO.read(file.inputStream())) { "Java reads no $type" }
+    val pixels = image.getRGB(0, 0, image.width, image.height, null, 0, image.width)
+    val rgb = ByteArray(3 * pixels.size) { (pixels[it / 3] shr (16 - 8 * (it % 3))).toByte() }
+    return DecodedImage(image.width, image.height, rgb)
 }
 
 /** An engine, and requests by [Engine.request]: uses only the public API. */
@@ -57,7 +68,7 @@ private class Relay(private val pipe: Pipe) {
         val options = Json.parseToJsonElement(order.texts[0].decodeToString()).jsonObject
         val model = Paths.get(options.getValue("model").jsonPrimitive.content)
         done(order)
-        engine = runBlocking { Mlcc.load(ModelSource.Folder(model)) }
+        engine = runBlocking { Mlcc.load(ModelSource.Folder(model), EngineOptions(images = ::decoded)) }
         event(0, READY, 0, Json.encodeToString(engine.info).encodeToByteArray())
     }
 

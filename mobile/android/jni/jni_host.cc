@@ -1,5 +1,6 @@
-#include "jni_tokenizer.h"
+#include "jni_host.h"
 
+#include <cstring>
 #include <string>
 
 #include "jni_text.h"
@@ -11,6 +12,9 @@ JavaVM* vm = nullptr;
 jmethodID encode_method = nullptr;
 jmethodID decode_method = nullptr;
 jmethodID special_tokens_method = nullptr;
+jmethodID decode_image_method = nullptr;
+jmethodID has_tokenizer_method = nullptr;
+jmethodID has_images_method = nullptr;
 jmethodID close_method = nullptr;
 jmethodID reason_method = nullptr;
 
@@ -51,7 +55,7 @@ class Frame {
 int32_t failed(JNIEnv* env, void* context, mlcc_answer* answer) {
   jthrowable thrown = env->ExceptionOccurred();
   env->ExceptionClear();
-  std::string why = "the tokenizer returned null";
+  std::string why = "a callback returned null";
   if (thrown != nullptr) {
     jobject bytes = env->CallObjectMethod(static_cast<jobject>(context), reason_method, thrown);
     if (env->ExceptionCheck()) {
@@ -103,39 +107,61 @@ int32_t special_tokens(void* context, mlcc_answer* answer) {
   return give_bytes(env.get(), context, tokens, answer);
 }
 
+int32_t decode_image(void* context, const void* data, size_t size, const char* type,
+                     mlcc_answer* answer) {
+  Frame env;
+  if (!env) return 1;
+  jbyteArray file = bytes_of(env.get(), static_cast<const char*>(data), size);
+  jbyteArray kind = file != nullptr ? bytes_of(env.get(), type, std::strlen(type)) : nullptr;
+  if (kind == nullptr) return failed(env.get(), context, answer);
+  jobject pixels =
+      env->CallObjectMethod(static_cast<jobject>(context), decode_image_method, file, kind);
+  return give_bytes(env.get(), context, pixels, answer);
+}
+
+bool has(JNIEnv* env, jobject calls, jmethodID method) {
+  const bool found = env->CallBooleanMethod(calls, method) == JNI_TRUE;
+  return !env->ExceptionCheck() && found;
+}
+
 void released(void* context) {
   Frame env;
   if (!env) return;
-  auto tokenizer = static_cast<jobject>(context);
-  env->CallVoidMethod(tokenizer, close_method);
+  auto calls = static_cast<jobject>(context);
+  env->CallVoidMethod(calls, close_method);
   env->ExceptionClear();
-  env->DeleteGlobalRef(tokenizer);
+  env->DeleteGlobalRef(calls);
 }
 
 }  // namespace
 
-bool load_tokenizers(JNIEnv* env) {
+bool load_host(JNIEnv* env) {
   env->GetJavaVM(&vm);
-  jclass calls = env->FindClass("dev/mlcc/jni/TokenizerCalls");
+  jclass calls = env->FindClass("dev/mlcc/jni/HostCalls");
   if (calls == nullptr) return false;
   encode_method = env->GetMethodID(calls, "encode", "([BZ)[I");
   decode_method = env->GetMethodID(calls, "decode", "([I)[B");
   special_tokens_method = env->GetMethodID(calls, "specialTokens", "()[B");
+  decode_image_method = env->GetMethodID(calls, "decodeImage", "([B[B)[B");
+  has_tokenizer_method = env->GetMethodID(calls, "hasTokenizer", "()Z");
+  has_images_method = env->GetMethodID(calls, "hasImages", "()Z");
   close_method = env->GetMethodID(calls, "close", "()V");
   reason_method = env->GetMethodID(calls, "reason", "(Ljava/lang/Throwable;)[B");
   return !env->ExceptionCheck();
 }
 
-void set_tokenizer(JNIEnv* env, jobject tokenizer, mlcc_host* host) {
-  if (tokenizer == nullptr) return;
-  host->context = env->NewGlobalRef(tokenizer);
-  host->encode = encode;
-  host->decode = decode;
-  host->special_tokens = special_tokens;
+void set_host(JNIEnv* env, jobject calls, mlcc_host* host) {
+  host->context = env->NewGlobalRef(calls);
+  if (has(env, calls, has_tokenizer_method)) {
+    host->encode = encode;
+    host->decode = decode;
+    host->special_tokens = special_tokens;
+  }
+  if (has(env, calls, has_images_method)) host->decode_image = decode_image;
   host->released = released;
 }
 
-void release_tokenizer(mlcc_host* host) {
+void release_host(mlcc_host* host) {
   if (host->context != nullptr) released(host->context);
 }
 
