@@ -172,6 +172,7 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
         "mlcc.util.fast_dataclass",
         "mlcc.version",
         "mlcc.limits",
+        "mlcc.multimodal.audio.encoded",
         "mlcc.multimodal.header",
         "mlcc.multimodal.placeholders",
         "jinja2",

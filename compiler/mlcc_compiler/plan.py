@@ -16,6 +16,7 @@ from mlcc.artifact.schema import (
     AdaptersInfo,
     AdapterSite,
     AudioInfo,
+    AudioInputInfo,
     EmbeddingsInfo,
     EncoderInfo,
     Limits,
@@ -23,6 +24,7 @@ from mlcc.artifact.schema import (
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.audio import audio_tower_of
+from mlcc_compiler.checkpoint.audio_input import audio_input_of, unbuilt_audio
 from mlcc_compiler.checkpoint.eagle import with_eagle
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tower import TowerCheckpoint
@@ -62,6 +64,7 @@ _TABLES = (
     "embeddings.tok_embeddings.weight",
 )
 STATIC = "model.a"
+SENSED = {"vision": "images are", "audio": "sound is"}
 MTP_WEIGHT = "mtp.fc.weight"
 """The tensor by which a checkpoint's multi-token-prediction layer is found."""
 
@@ -270,11 +273,12 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         options = replace(options, max_batch=options.max_batch or default_batch(tower.config))
     reads_images = isinstance(checkpoint, TowerCheckpoint)
     if tower is None and options.vision and encoder_head is None:
-        tower = tower_of(checkpoint)
+        tower = audio_input_of(checkpoint) or tower_of(checkpoint)
         reads_images = reads_images or tower is not None
     if tower is not None and options.ranks > 1:
         raise UnsupportedError(
-            f"--tp {options.ranks}: images are not read by several ranks; add --no-vision"
+            f"--tp {options.ranks}: {SENSED[tower.sense]} not read by several ranks; add "
+            "--no-vision"
         )
     architecture = build_model(
         checkpoint.config,
@@ -311,8 +315,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         check_caches(caches)
     limits = limits_of(options, target, context, caches, encoder_head)
     notes = (*assignment.notes(), *(encoder_head.notes if encoder_head else ()))
-    if options.vision and tower is None and (note := unbuilt_tower(checkpoint)) is not None:
-        notes = (*notes, note)
+    if options.vision:
+        notes = (*notes, *_unbuilt(checkpoint, tower))
     sources = names.source
     if split is not None:
         notes, sources = (
@@ -325,6 +329,14 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     )  # fmt: skip
     _check_rounding(plan)
     return plan
+
+
+def _unbuilt(checkpoint: Checkpoint, tower: TowerCheckpoint | None) -> tuple[str, ...]:
+    """Notes about towers that are not compiled."""
+    hears = tower is not None and isinstance(tower.info, AudioInputInfo)
+    seen = unbuilt_tower(checkpoint) if tower is None or hears else None
+    heard = unbuilt_audio(checkpoint) if tower is None else None
+    return tuple(note for note in (seen, heard) if note is not None)
 
 
 def _split(

@@ -92,7 +92,8 @@ BOUNDS = {
         ),
         Bound("max_queue", "Requests that may wait.", least=0, default=64),
         Bound(
-            "max_body_bytes", "Largest request in bytes; 32 MiB by default for models that see.",
+            "max_body_bytes", "Largest request in bytes; 32 MiB by default for models that see or "
+            "hear.",
             least=1024, default=4 * MIB, unit="bytes", flag="--max-body",
         ),
         Bound(
@@ -117,6 +118,14 @@ BOUNDS = {
             "max_image_pixels", "All images of a request, before they are resized.",
             most=50_000_000, default=50_000_000, unit="pixels",
         ),
+        Bound("max_audios", "Sounds in the prompt of a request.", most=16, default=16),
+        Bound(
+            "max_audio_bytes", "All sounds in a prompt, as they are sent.", most=20_000_000,
+            default=20_000_000, unit="bytes",
+        ),
+        Bound(
+            "max_audio_seconds", "A sound in a prompt.", most=600, default=600, unit="seconds",
+        ),
         Bound(
             "max_image_side", "A side of an image.", most=16_384, default=16_384, unit="pixels",
         ),
@@ -125,9 +134,12 @@ BOUNDS = {
 """By name."""
 IN_OTHERS = ("draft_tokens",)
 """Bounds that are a part of another option."""
-FIXED = ("max_images", "max_image_bytes", "max_image_pixels", "max_image_side")
-"""Bounds that no option changes: the memory and time of the processes that decode images are
-planned from them."""
+FIXED = (
+    "max_images", "max_image_bytes", "max_image_pixels", "max_image_side", "max_audios",
+    "max_audio_bytes", "max_audio_seconds",
+)  # fmt: skip
+"""Bounds that no option changes: the memory and time of the processes that decode images and sound
+are planned from them."""
 ONLY_IN_APPS = ("memory_bytes", "max_unread_bytes")
 """Bounds of mlcc.h and the tab, which cannot read the free memory, or have no sockets."""
 
@@ -139,10 +151,10 @@ def default(name: str) -> Any:
     return value
 
 
-def body_bytes(sees: bool) -> int:
-    """The default of `max_body_bytes` for a model. One that sees gets the images of a request as
-    base64."""
-    return 32 * MIB if sees else int(default("max_body_bytes"))
+def body_bytes(reads_media: bool) -> int:
+    """The default of `max_body_bytes` for a model. One that sees or hears gets the images and
+    sounds of a request as base64."""
+    return 32 * MIB if reads_media else int(default("max_body_bytes"))
 
 
 def check_all(given: Mapping[str, object]) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.kv_format import check_kv, kv_identity
-from mlcc.artifact.schema import AudioInfo, TargetInfo
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import AudioInfo, AudioInputInfo, TargetInfo, VisionInfo
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
 from mlcc.device.threads import set_threads
@@ -24,11 +25,11 @@ from mlcc.engine.batch.executor import Executor
 from mlcc.engine.spec_decode.draft_model import shared_group
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
-from mlcc.model.audio_tower import AudioTower
+from mlcc.model.audio_tower import AudioTower, ClipTower
 from mlcc.model.memory.expert_offload import fit_or_offload
 from mlcc.model.memory.page_budget import grow_pools, memory_share, with_pages
 from mlcc.model.memory.planner import needed_bytes, plan_capacity
-from mlcc.model.model import Model
+from mlcc.model.model import Model, Tower
 from mlcc.model.speculation import check_draft
 from mlcc.model.text import text_of
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
@@ -114,16 +115,21 @@ def open_model(
 
 
 def tower_bytes(artifact: Artifact) -> int:
-    """What the model's vision tower takes beside it: weights, workspace and caches; 0 = none."""
-    if (info := artifact.manifest.vision or artifact.manifest.audio) is None:
+    """What the model's tower takes beside it: weights, workspace and caches; 0 = none."""
+    if (info := tower_info(artifact.manifest)) is None:
         return 0
     manifest = Artifact.open(artifact.folder / info.folder, verify=False).manifest
     return needed_bytes(plan_capacity(manifest), manifest)
 
 
-def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | AudioTower | None:
+def tower_info(manifest: Manifest) -> VisionInfo | AudioInfo | AudioInputInfo | None:
+    """The record of the model's tower; None = it has none."""
+    return manifest.vision or manifest.audio or manifest.audio_input
+
+
+def _open_tower(artifact: Artifact, args: EngineArgs) -> Tower | None:
     """The model's tower on the same device; None = it reads text only."""
-    if (info := artifact.manifest.vision or artifact.manifest.audio) is None:
+    if (info := tower_info(artifact.manifest)) is None:
         return None
     tower = Artifact.open(artifact.folder / info.folder)
     if tower.manifest.encoder is None:
@@ -139,6 +145,8 @@ def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | AudioTowe
     width = tower.manifest.encoder.width
     if isinstance(info, AudioInfo):
         return AudioTower(executor, info, width)
+    if isinstance(info, AudioInputInfo):
+        return ClipTower(executor, info, width)
     return VisionTower(executor, info, width)
 
 

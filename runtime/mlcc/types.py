@@ -40,6 +40,23 @@ class ImagePart(TypedDict, total=False):
     """An image."""
 
 
+class InputAudio(TypedDict, total=False):
+    """A sound in the bytes of its file."""
+
+    data: Required[str]
+    """The file as base64."""
+    format: Literal["wav", "flac", "mp3", "ogg"] | None
+    """What the file is; its first bytes decide. All but wav need the extra `audio`."""
+
+
+class AudioPart(TypedDict, total=False):
+    """A part of a message: a sound, for a model that hears."""
+
+    type: Required[Literal["input_audio"]]
+    input_audio: Required[InputAudio]
+    """A sound."""
+
+
 class RefusalPart(TypedDict, total=False):
     """A part of an assistant's message: words in which it refused."""
 
@@ -136,10 +153,10 @@ class Message(TypedDict, total=False):
 
     role: Required[Literal["system", "developer", "user", "assistant", "tool", "function"]]
     """Author; developer is another name of system, function an older one of tool."""
-    content: str | Sequence[TextPart | ImagePart | RefusalPart] | None
-    """A text, or parts that are joined: texts, and images for a model that sees. May be null in an
-    assistant's or a tool's message. A model that reads text only leaves images out of a tool's
-    message, and refuses others."""
+    content: str | Sequence[TextPart | ImagePart | AudioPart | RefusalPart] | None
+    """A text, or parts that are joined: texts, images for a model that sees, and sounds for one
+    that hears. May be null in an assistant's or a tool's message. A model that reads text only
+    leaves images and sounds out of a tool's message, and refuses others."""
     name: str | None
     """Name of the author, for templates that support names."""
     tool_calls: Sequence[MessageToolCall] | None
@@ -613,6 +630,8 @@ class PromptTokensDetails(View):
     """Tokens that the prefix cache had."""
     image_tokens: int | None
     """Tokens that stand for images, which `prompt_tokens` counts; present if there are any."""
+    audio_tokens: int | None
+    """The same of sound."""
 
 
 class CompletionTokensDetails(View):
@@ -898,7 +917,7 @@ class Model(View):
     default_sampling: dict[str, float]
     """Values of a request without its own: temperature, top_p, ...; empty for an encoder."""
     input_modalities: list[str] | None
-    """Of a model that sees: text, image."""
+    """Of a model that sees or hears: text, and image or audio."""
     image_size: ImageSize | None
     """Of a model that sees: clients may scale larger images down to it."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from mlcc.api.openai import shapes
 from mlcc.api.openai.embeddings import CLASSIFY, EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
+from mlcc.api.schema.audio_fields import AUDIO_PART, INPUT_AUDIO
 from mlcc.api.schema.chat_fields import (
     CHAT,
     COMPLETION,
@@ -61,6 +62,8 @@ PARTS = (
     (TEXT_PART, "A part of a message."),
     (IMAGE_URL, "An image, and how closely the model looks at it."),
     (IMAGE_PART, "A part of a message: an image, for a model that sees."),
+    (INPUT_AUDIO, "A sound in the bytes of its file."),
+    (AUDIO_PART, "A part of a message: a sound, for a model that hears."),
     (REFUSAL_PART, "A part of an assistant's message: words in which it refused."),
     (CALLED_FUNCTION, "The function of a call."),
     (TOOL_CALL, "A tool call in an assistant's message."),

@@ -27,6 +27,21 @@ export interface ImagePart {
   image_url: string | ImageURL;
 }
 
+/** A sound in the bytes of its file. */
+export interface InputAudio {
+  /** The file as base64. */
+  data: string;
+  /** What the file is; its first bytes decide. All but wav need the extra `audio`. */
+  format?: 'wav' | 'flac' | 'mp3' | 'ogg' | null;
+}
+
+/** A part of a message: a sound, for a model that hears. */
+export interface AudioPart {
+  type: 'input_audio';
+  /** A sound. */
+  input_audio: InputAudio;
+}
+
 /** A part of an assistant's message: words in which it refused. */
 export interface RefusalPart {
   type: 'refusal';
@@ -113,11 +128,11 @@ export interface Message {
   /** Author; developer is another name of system, function an older one of tool. */
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool' | 'function';
   /**
-   * A text, or parts that are joined: texts, and images for a model that sees. May be null in
-   * an assistant's or a tool's message. A model that reads text only leaves images out of a
-   * tool's message, and refuses others.
+   * A text, or parts that are joined: texts, images for a model that sees, and sounds for one
+   * that hears. May be null in an assistant's or a tool's message. A model that reads text
+   * only leaves images and sounds out of a tool's message, and refuses others.
    */
-  content?: string | readonly (TextPart | ImagePart | RefusalPart)[] | null;
+  content?: string | readonly (TextPart | ImagePart | AudioPart | RefusalPart)[] | null;
   /** Name of the author, for templates that support names. */
   name?: string | null;
   /** An assistant's tool calls. */
@@ -703,13 +718,15 @@ export interface RerankRequest {
  */
 export type FinishReason = 'stop' | 'length' | 'tool_calls';
 
-interface ImageTokens {
+interface MediaTokens {
   /** Tokens that stand for images, which `prompt_tokens` counts; present if there are any. */
   image_tokens?: number;
+  /** The same of sound. */
+  audio_tokens?: number;
 }
 
 /** Breakdown of the prompts' tokens. */
-export interface PromptTokensDetails extends ImageTokens {
+export interface PromptTokensDetails extends MediaTokens {
   /** Tokens that the prefix cache had. */
   cached_tokens: number;
 }
@@ -941,7 +958,7 @@ export interface ImageSize {
 }
 
 interface Modalities {
-  /** Of a model that sees: text, image. */
+  /** Of a model that sees or hears: text, and image or audio. */
   input_modalities?: string[];
   /** Of a model that sees: clients may scale larger images down to it. */
   image_size?: ImageSize;

@@ -13,6 +13,7 @@ from mlcc.artifact.schema import (
     AdaptersInfo,
     AdapterSite,
     AudioInfo,
+    AudioInputInfo,
     LibraryInfo,
     MemoryPlan,
     ModelInfo,
@@ -55,7 +56,7 @@ def manifest_of(
     """The manifest of one library, except its list of files."""
     plan, checkpoint, target = built.plan, built.plan.checkpoint, built.plan.target
     caches = plan.caches.infos(plan.pools, target.page_form)
-    adapters = plan.adapters(built.sites)
+    adapters, info = plan.adapters(built.sites), plan.tower.info if plan.tower else None
     return Manifest(
         abi=library_abi(),
         model=ModelInfo(
@@ -85,8 +86,9 @@ def manifest_of(
         ranks=ranks,
         embeddings=plan.embeddings,
         token_columns=plan.token_columns,
-        vision=plan.tower.info if plan.tower and isinstance(plan.tower.info, VisionInfo) else None,
-        audio=plan.tower.info if plan.tower and isinstance(plan.tower.info, AudioInfo) else None,
+        vision=info if isinstance(info, VisionInfo) else None,
+        audio=info if isinstance(info, AudioInfo) else None,
+        audio_input=info if isinstance(info, AudioInputInfo) else None,
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from mlcc.artifact.schema import AudioInfo
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.audio_tensors import AudioTensors
 from mlcc_compiler.checkpoint.files import read_object
-from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.folder import PROCESSOR, Checkpoint
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower import TowerCheckpoint
 from mlcc_compiler.models.audio.whisper import DEFAULTS, slice_width
@@ -21,8 +22,9 @@ from mlcc_compiler.models.fields import refuse, require
 PREPROCESSOR = "preprocessor_config.json"
 _EXPECTED = {"hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
 """The frames that Whisper was trained on, which the host makes."""
+NO_MORE: Mapping[str, int] = MappingProxyType({})
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
-_ROWS_PER_SECOND = 50
+ROWS_PER_SECOND = 50
 _MULTILINGUAL = 51865
 """Fewest tokens of a model of several languages, whose tokenizer has one more than the English
 one."""
@@ -49,12 +51,18 @@ def _own(outer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_processor(checkpoint: Checkpoint, bins: int, rows: int) -> None:
-    """Raises CheckpointError for frames that the host does not make."""
+    """Raises CheckpointError for windows that the host does not make."""
+    seconds, rest = divmod(rows, ROWS_PER_SECOND)
+    check_frames(checkpoint, bins, {} if rest else {"chunk_length": seconds})
+
+
+def check_frames(checkpoint: Checkpoint, bins: int, more: Mapping[str, int] = NO_MORE) -> None:
+    """Raises CheckpointError for frames that the host does not make; more: further values that are
+    expected."""
     found = read_object(checkpoint.folder, PREPROCESSOR) or {}
+    found = found or read_object(checkpoint.folder, PROCESSOR) or {}
     found = found.get("feature_extractor") or found
-    seconds, rest = divmod(rows, _ROWS_PER_SECOND)
-    length = {} if rest else {"chunk_length": seconds}
-    for key, wanted in {**_EXPECTED, "feature_size": bins, **length}.items():
+    for key, wanted in {**_EXPECTED, "feature_size": bins, **more}.items():
         if found.get(key, wanted) != wanted:
             raise CheckpointError(
                 f"{PREPROCESSOR}: '{key}' is {found[key]!r:.20}, and {wanted} alone is built; "

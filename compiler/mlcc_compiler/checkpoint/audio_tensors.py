@@ -7,8 +7,9 @@ bias, the second over three outputs of the first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,13 +19,13 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 
 _ENCODER = "model.encoder."
+_FIRST_BIAS, _POSITIONS = "conv1.bias", "embed_positions.weight"
 _CROSS = re.compile(r"model\.layers\.(\d+)\.encoder_attn\.([kv]_proj\.\w+)")
 
 
 @dataclass(frozen=True)
-class AudioTensors:
-    """The encoder's tensors of `base`, and those that make keys and values of its rows; the others
-    are absent."""
+class ConvolvedTensors(ABC):
+    """An encoder's tensors of `base`; the others are absent."""
 
     base: Any
     bins: int
@@ -34,16 +35,15 @@ class AudioTensors:
     is_quantized = False
     notes: tuple[str, ...] = ()
 
+    @property
+    @abstractmethod
+    def _all_names(self) -> dict[str, str]:
+        """The checkpoint's name of each tensor, and of the first convolution's bias."""
+
     @cached_property
     def _names(self) -> dict[str, str]:
         """The checkpoint's name of each tensor."""
-        found: dict[str, str] = {}
-        for name in self.base.shapes:
-            if name.startswith(_ENCODER) and name != _ENCODER + "conv1.bias":
-                found[name.removeprefix(_ENCODER)] = name
-            elif match := _CROSS.fullmatch(name):
-                found[f"cross.{match[1]}.{match[2]}"] = name
-        return found
+        return {own: name for own, name in self._all_names.items() if own != _FIRST_BIAS}
 
     @property
     def schemes(self) -> dict[str, str]:
@@ -82,5 +82,70 @@ class AudioTensors:
             return rows
         found = np.zeros((len(rows), self.width), np.float32)
         found[:, : rows.shape[1]] = rows
-        found[:, rows.shape[1]] = self.base.read(_ENCODER + "conv1.bias")
+        found[:, rows.shape[1]] = self.base.read(self._all_names[_FIRST_BIAS])
         return found
+
+
+class AudioTensors(ConvolvedTensors):
+    """Whisper's encoder, and what makes keys and values of its rows."""
+
+    @cached_property
+    def _all_names(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name in self.base.shapes:
+            if name.startswith(_ENCODER):
+                found[name.removeprefix(_ENCODER)] = name
+            elif match := _CROSS.fullmatch(name):
+                found[f"cross.{match[1]}.{match[2]}"] = name
+        return found
+
+
+@dataclass(frozen=True)
+class InputTensors(ConvolvedTensors):
+    """An encoder and its projector, whose rows are rows of a prompt."""
+
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """Prefix of a tensor in the checkpoint -> in the tower."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Beginnings of the names behind it -> in the tower."""
+    chunk_rows: int = 0
+    """Entries of the table of positions, which is computed, as no file has it; 0 = the file has
+    it."""
+
+    @cached_property
+    def _all_names(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name in self.base.shapes:
+            for prefix, replacement in self.prefixes.items():
+                if name.startswith(prefix):
+                    found[self._renamed(replacement + name.removeprefix(prefix))] = name
+                    break
+        return found
+
+    def _renamed(self, name: str) -> str:
+        for theirs, own in self.renamed.items():
+            if name.startswith(theirs):
+                return own + name.removeprefix(theirs)
+        return name
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors."""
+        found = super().shapes
+        return found | {_POSITIONS: self._table.shape} if self.chunk_rows else found
+
+    def read(self, name: str) -> Floats:
+        """A fresh float32 copy of one tensor."""
+        if self.chunk_rows and name == _POSITIONS:
+            return self._table.copy()
+        return super().read(name)
+
+    @cached_property
+    def _table(self) -> Floats:
+        """Sinusoids, as transformers' SinusoidsPositionEmbedding computes them: f32[rows, width],
+        sines, then cosines."""
+        half = self.base.shapes[self._all_names[_FIRST_BIAS]][0] // 2
+        step = np.float32(-np.log(10000.0) / (half - 1))
+        scales = np.exp(step * np.arange(half, dtype=np.float32))
+        turns = np.arange(self.chunk_rows, dtype=np.float32)[:, None] * scales
+        return np.concatenate([np.sin(turns), np.cos(turns)], axis=1).astype(np.float32)

@@ -51,7 +51,7 @@ class Checkpoint:
         """Read the small files. Raises CheckpointError or UnsupportedError; opens no tensor."""
         path = Path(folder)
         _check_folder(path)
-        outer, notes = _with_quantization(path, read_object(path, "config.json") or {})
+        outer, notes = _with_quantization(path, _thinker(read_object(path, "config.json") or {}))
         check_method(path, outer)
         tokenizer_config = read_object(path, "tokenizer_config.json") or {}
         processor = read_object(path, "chat_template.json") or {}
@@ -181,6 +181,12 @@ def _with_quantization(path: Path, outer: dict[str, Any]) -> tuple[dict[str, Any
             note = f"config.json has no quantization_config; that of {name} is used"
             return {**outer, "quantization_config": settings}, (note,)
     return outer, ()
+
+
+def _thinker(whole: dict[str, Any]) -> dict[str, Any]:
+    """The config of Qwen2.5-Omni's thinker, which reads and writes text; its talker speaks."""
+    inner = whole.get("thinker_config")
+    return {**whole, **inner} if isinstance(inner, dict) else whole
 
 
 def flatten_config(outer: dict[str, Any]) -> dict[str, Any]:

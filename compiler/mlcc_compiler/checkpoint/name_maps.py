@@ -215,6 +215,7 @@ NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
     "mistral4": _STACKED,
     "llama4_text": _LLAMA4,
     "whisper": _WHISPER,
+    "qwen2_5_omni_text": (NameRule(r"thinker\.(.*)", (r"\1",)),),
 }
 
 

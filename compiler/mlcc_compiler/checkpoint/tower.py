@@ -1,11 +1,14 @@
-"""A tower as a checkpoint of its own: what images (`vision.py`) or sound (`audio.py`) enter by."""
+"""A tower as a checkpoint of its own: what images (`vision.py`) or sound
+(`audio.py`, `audio_input.py`) enter by."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
-from mlcc.artifact.schema import AudioInfo, VisionInfo
+from mlcc.artifact.schema import AudioInfo, AudioInputInfo, VisionInfo
 from mlcc_compiler.checkpoint.folder import Checkpoint
+
+TowerInfo: TypeAlias = "VisionInfo | AudioInfo | AudioInputInfo"
 
 
 class TowerCheckpoint(Checkpoint):
@@ -15,7 +18,7 @@ class TowerCheckpoint(Checkpoint):
         self,
         parent: Checkpoint,
         config: dict[str, Any],
-        info: VisionInfo | AudioInfo,
+        info: TowerInfo,
         tensors: Any,
     ) -> None:
         kind = {"model_type": config["model_type"]}
@@ -24,7 +27,7 @@ class TowerCheckpoint(Checkpoint):
         vars(self).update(tokenizer=b"", special_tokens={}, eos_token_ids=())
 
     parent: Checkpoint
-    info: VisionInfo | AudioInfo
+    info: TowerInfo
 
     @property
     def name(self) -> str:
@@ -34,4 +37,4 @@ class TowerCheckpoint(Checkpoint):
     @property
     def sense(self) -> str:
         """Name of the tower, for the user."""
-        return "audio" if isinstance(self.info, AudioInfo) else "vision"
+        return "vision" if isinstance(self.info, VisionInfo) else "audio"

@@ -16,6 +16,7 @@ from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision.tower import tower_rows
 from mlcc_compiler.weights.encoder import with_answers, with_dense
 
+HEARING_TOWERS = ("whisper_audio", "audio_input")
 ENCODER_BATCH = 64
 """Texts per step of an encoder, where the target's row has fewer sequences."""
 
@@ -61,7 +62,7 @@ def encoder_info(model: Encoder, encoder_head: EncoderHead, tokenizer: bytes) ->
     joins = encoder_head.labels == 1 and not encoder_head.template
     pair, apart = pair_of(tokenizer) if joins else ((), False)
     task = {0: "embed", 1: "score"}.get(encoder_head.labels, "classify")
-    sense = "audio" if model.config.architecture == "whisper_audio" else "vision"
+    sense = "audio" if model.config.architecture in HEARING_TOWERS else "vision"
     return EncoderInfo(
         task=sense if encoder_head.image_rows else task,
         pooling=encoder_head.pooling,

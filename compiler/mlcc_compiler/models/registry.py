@@ -60,6 +60,7 @@ from mlcc_compiler.models.architectures import (
     starcoder2,
     whisper,
 )
+from mlcc_compiler.models.audio import audio_input
 from mlcc_compiler.models.audio import whisper as whisper_audio
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
 from mlcc_compiler.models.closest_architecture import closest_architecture
@@ -83,6 +84,11 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen2_vl_text": qwen2,
     "qwen2_5_vl": qwen2,
     "qwen2_5_vl_text": qwen2,
+    "qwen2_5_omni": qwen2,
+    "qwen2_5_omni_thinker": qwen2,
+    "qwen2_5_omni_text": qwen2,
+    "qwen2_audio": qwen2,
+    "voxtral": llama,
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_next,
@@ -161,9 +167,10 @@ TOWERS: dict[str, Any] = {
     "clip_vision": clip,
     "pixtral_vision": pixtral,
     "whisper_audio": whisper_audio,
+    "audio_input": audio_input,
 }
-"""Towers of multimodal checkpoints (`checkpoint/vision.py`, `checkpoint/audio.py`), which are
-encoders too."""
+"""Towers of multimodal checkpoints (`checkpoint/vision.py`, `checkpoint/audio.py`,
+`checkpoint/audio_input.py`), which are encoders too."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Manifest(ManifestRecord):
             del plain["encoder"]  # absent in files without an encoder, as before
         if self.ranks is None:
             del plain["ranks"]
-        for name in ("embeddings", "token_columns", "vision", "audio"):
+        for name in ("embeddings", "token_columns", "vision", "audio", "audio_input"):
             if not plain[name]:
                 del plain[name]
         try:

@@ -417,6 +417,32 @@ class AudioInfo:
 
 
 @fast_dataclass(frozen=True, kw_only=True)
+class AudioInputInfo:
+    """How sound becomes rows of a prompt, for a language model with an audio tower."""
+
+    processor: str
+    """qwen2_audio, voxtral or qwen2_5_omni: how sound is cut into clips."""
+    audio_token: str
+    """Text of the placeholder token, such as <|AUDIO|>."""
+    audio_token_id: int
+    bins: int
+    """Mel bins of a frame, which is 10 ms."""
+    clip_rows: int
+    """Rows of the encoder for the longest clip; each is of two frames."""
+    pool: int
+    """Rows of the encoder that become one row of the prompt."""
+    most_seconds: int
+    """The longest sound."""
+    chunk_rows: int = 0
+    """Rows of the parts of a clip that the encoder reads apart; 0 = it reads clips whole."""
+    begin: str = ""
+    """Text before the placeholder where the chat template has no sound, and after it."""
+    end: str = ""
+    folder: str = "audio"
+    """The tower's own artifact, below the model's folder."""
+
+
+@fast_dataclass(frozen=True, kw_only=True)
 class FileEntry:
     """A file of the folder, other than the manifest. Hashes are sha256 in lower-case hex."""
 
@@ -481,7 +507,9 @@ class ManifestRecord:
     vision: VisionInfo | None = None
     """None = the model reads text only."""
     audio: AudioInfo | None = None
-    """None = the model hears nothing."""
+    """None = the model transcribes nothing."""
+    audio_input: AudioInputInfo | None = None
+    """None = prompts have no sound."""
     activation_dtype: str = "float32"
     """Dtype of activations between operators. Logits are always float32."""
     schema_version: int = SCHEMA_VERSION

@@ -71,6 +71,7 @@ class EmbeddedModel:
         `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
+        text = text.without_sound()
         made, info = None, text.vision or text.audio
         if tower is None:
             text = text.without_images()

@@ -44,7 +44,7 @@ class TabPrompts(DirectPrompts):
     async def _prepared(self, images: PromptImages, context: int) -> list[PreparedImage]:
         """The images, one at a time: a decoded one takes a hundred times its bytes."""
         processor = self._text.processor_for(images, context)
-        shown = detailed(processor, images.images)
+        shown = detailed(processor, images.pictures)
         return [await prepare_in_tab(self._images, processor, image) for image in shown]
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:

@@ -20,7 +20,7 @@ from math import isqrt
 from typing import NamedTuple
 
 from mlcc.engine.batch.batch import int32
-from mlcc.engine.request import AudioWindow, ImageTile, Request
+from mlcc.engine.request import AudioClip, AudioWindow, ImageTile, Request
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
 
 MOST_KNOWN = 1 << 16
@@ -37,8 +37,9 @@ class ImageRows:
     """Id of its first token in the prefix cache."""
     lines: int = 1
     """Runs of its tokens: see `ImageTile.lines`."""
-    tile: ImageTile | AudioWindow | None = None
-    """Its pixels, or the features of a window of sound; None = no unfinished request has it."""
+    tile: ImageTile | AudioClip | AudioWindow | None = None
+    """Its pixels, or the features of a clip or a window of sound; None = no unfinished request has
+    it."""
     users: int = 0
     """Unfinished requests."""
     slots: array[int] | None = None
@@ -49,14 +50,14 @@ class ImageRows:
 
 
 class ImageSpan(NamedTuple):
-    """A tile in a prompt: tokens start .. end. A window of sound stands for no token: every token
-    of the sequence attends to its rows."""
+    """A tile or a clip of sound in a prompt: tokens start .. end. A window of sound stands for no
+    token: every token of the sequence attends to its rows."""
 
     start: int
     end: int
     image: ImageRows
     columns: int = 1
-    """Of its rows' grid."""
+    """Of its rows' grid; 0 = a clip of sound, whose rows have the positions of text."""
 
     @property
     def is_source(self) -> bool:
@@ -67,13 +68,15 @@ class ImageSpan(NamedTuple):
     def saved(self) -> int:
         """Positions that M-RoPE saves: a tile takes as many as its longer side has rows."""
         rows = self.end - self.start
-        if not rows:
+        if not rows or not self.columns:
             return 0
         return rows - max(self.columns, rows // self.columns)
 
 
-def _columns(tile: ImageTile) -> int:
-    """Columns of a tile's grid of rows, whose cells are squares of pixels."""
+def _columns(tile: ImageTile | AudioClip) -> int:
+    """Columns of a tile's grid of rows, whose cells are squares of pixels; of a clip 0."""
+    if isinstance(tile, AudioClip):
+        return 0
     if tile.packing is not None:
         return tile.rows  # no such model has positions in rows and columns
     if tile.lines > 1:
@@ -92,7 +95,7 @@ def image_columns(spans: Sequence[ImageSpan], start: int, count: int) -> dict[st
     for span in spans:
         first, last = max(span.start, start), min(span.end, end)
         origin = span.start - saved
-        if first < last:
+        if first < last and span.columns:
             inside, own = (
                 range(first - span.start, last - span.start),
                 slice(first - start, last - start),
@@ -168,8 +171,8 @@ class ImageEmbeddings:
             )
         if request.images and not self.count:
             raise UnsupportedError(
-                "this engine reads text only: the model has no vision tower, or nothing runs one "
-                "here; send the request without images",
+                "this engine reads text only: the model has no tower for images or sound, or "
+                "nothing runs one here; send the request without them",
                 param="messages",
                 code="unsupported_content_part",
             )
@@ -177,24 +180,26 @@ class ImageEmbeddings:
         if self._whole_within:
             most = min(most, self._whole_within)
         for tile in request.images:
+            what = "sound" if isinstance(tile, AudioClip) else "an image"
             if not 0 < tile.rows <= most:
                 raise CapacityError(
-                    f"an image of {tile.rows} tokens, and a step reads at most {most}; send "
+                    f"{what} of {tile.rows} tokens, and a step reads at most {most}; send "
                     "a smaller one, or compile the model with a larger --max-step-tokens"
                 )
             if not end <= tile.start <= len(request.prompt) - tile.tokens:
                 raise InvalidRequestError(
-                    f"an image at token {tile.start} of {len(request.prompt)} overlaps another or "
+                    f"{what} at token {tile.start} of {len(request.prompt)} overlaps another or "
                     "the prompt's end",
                     param="images",
                 )
             end = tile.start + tile.tokens
 
-    def _of(self, tile: ImageTile | AudioWindow, scope: object) -> ImageRows:
+    def _of(self, tile: ImageTile | AudioClip | AudioWindow, scope: object) -> ImageRows:
         image = self._known.get((tile.key, scope))
         if image is None or image.rows != tile.rows:
             # no token names a window's rows
-            ids, lines = (tile.tokens, tile.lines) if isinstance(tile, ImageTile) else (0, 1)
+            ids = 0 if isinstance(tile, AudioWindow) else tile.tokens
+            lines = tile.lines if isinstance(tile, ImageTile) else 1
             if self._next_id + ids > _LAST_ID:
                 raise CapacityError("the ids of images are used up; restart the server")
             image = ImageRows(tile.rows, self._next_id, lines)

@@ -279,6 +279,27 @@ class ImageTile:
 
 
 @dataclass(frozen=True, slots=True)
+class AudioClip:
+    """Sound, or a part of it, that the audio tower of a language model reads: its rows stand for
+    tokens of the prompt."""
+
+    start: int
+    """Index in the prompt of the first of these tokens."""
+    rows: int
+    """Number of these tokens."""
+    key: bytes
+    """sha256 of the features, the number of encoder rows and the processor's version."""
+    features: bytes
+    """float32 log-mel frames [frames, bins]: those that the encoder rows read."""
+    encoder_rows: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompt from its first to its last."""
+        return self.rows
+
+
+@dataclass(frozen=True, slots=True)
 class AudioWindow:
     """A window of sound that the audio tower reads: its rows are what the decoder attends to."""
 
@@ -329,8 +350,9 @@ class Request:
     parser: ParserSpec | None = None
     """Stop strings count in the content that this parser finds; None = in the whole output."""
 
-    images: tuple[ImageTile, ...] = ()
-    """Tiles in the order of the prompt, which holds the model's image token in their places."""
+    images: tuple[ImageTile | AudioClip, ...] = ()
+    """Tiles and clips in the order of the prompt, which holds the model's image or audio token in
+    their places."""
 
     audio: AudioWindow | None = None
     """What a model with an audio tower listens to; its prompt is only the beginning of the

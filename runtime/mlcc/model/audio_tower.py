@@ -1,15 +1,22 @@
-"""The audio tower of a model: computes the rows of a window of sound, to which its decoder
-attends."""
+"""The audio tower of a model: computes the rows of a window of sound, to which a Whisper's decoder
+attends, or of a clip, which stand for tokens of a language model's prompt."""
 
 from __future__ import annotations
 
-from mlcc.artifact.schema import AudioInfo
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mlcc.artifact.schema import AudioInfo, AudioInputInfo
 from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, int32
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
-from mlcc.engine.request import AudioWindow
+from mlcc.engine.request import AudioClip, AudioWindow
 from mlcc.errors import UnsupportedError
 from mlcc.model.vision_tower import TowerExecutor, first_pages
-from mlcc.multimodal.audio.frames import tower_rows
+from mlcc.multimodal.audio.frames import FLOAT, row_bytes, tower_rows
+
+NO_COLUMNS: Mapping[str, array[int]] = {}
 
 
 class WindowStep:
@@ -33,20 +40,36 @@ class WindowStep:
         return found
 
 
-class AudioTower:
+class _Tower(ABC):
     """One tower on its device. width: numbers of a row.
 
     Raises UnsupportedError for an executor that cannot return rows.
     """
 
-    def __init__(self, executor: Executor, info: AudioInfo, width: int) -> None:
+    def __init__(self, executor: Executor, width: int) -> None:
         if not isinstance(executor, EncoderExecutor):
             raise UnsupportedError(
                 "this device computes no rows of an audio tower yet; compile the model for cpu or "
                 "vulkan"
             )
         self._executor: TowerExecutor = executor
-        self._info, self._width = info, width
+        self._width = width
+
+    @abstractmethod
+    def encode(self, heard: Any) -> bytes:
+        """The rows of a window or a clip, f32[rows, width]. Raises DeviceError."""
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        self._executor.close()
+
+
+class AudioTower(_Tower):
+    """Of a Whisper: the keys and values of a window."""
+
+    def __init__(self, executor: Executor, info: AudioInfo, width: int) -> None:
+        super().__init__(executor, width)
+        self._info = info
 
     def encode(self, window: AudioWindow) -> bytes:
         """The rows of a window, f32[window.rows, width]. Raises DeviceError."""
@@ -56,6 +79,52 @@ class AudioTower:
         batch = step.batch(BatchWriter(executor.capacity.layout, executor.step_buffer()))
         return bytes(executor.vectors(batch, self._width).tobytes())
 
-    def close(self) -> None:
-        """Free the device's memory."""
-        self._executor.close()
+
+class ClipTower(_Tower):
+    """Of a language model: rows of its prompt."""
+
+    def __init__(self, executor: Executor, info: AudioInputInfo, width: int) -> None:
+        super().__init__(executor, width)
+        self._info = info
+
+    def encode(self, clip: AudioClip) -> bytes:
+        """The rows of a clip, f32[clip.rows, width]. Raises DeviceError, and UnsupportedError for a
+        clip longer than a step."""
+        info, count = self._info, clip.encoder_rows
+        if count > (most := self._executor.capacity.max_step_tokens):
+            raise UnsupportedError(
+                f"a clip of {count / 50:.0f} s, and the tower was compiled for {most / 50:.0f} s; "
+                "send less sound"
+            )
+        part = 2 * (info.chunk_rows or count + 1) * FLOAT * info.bins  # bytes
+        chunks = (clip.features[at : at + part] for at in range(0, len(clip.features), part))
+        rows = b"".join(tower_rows(chunk, info.bins) for chunk in chunks)
+        wanted = range(0, clip.rows * info.pool, info.pool)
+        columns = _windows(count, info.chunk_rows) if info.chunk_rows else NO_COLUMNS
+        return self._computed(rows[: count * row_bytes(info.bins)], count, wanted, columns)
+
+    def _computed(
+        self,
+        rows: bytes,
+        count: int,
+        wanted: Iterable[int],
+        columns: Mapping[str, array[int]] = NO_COLUMNS,
+    ) -> bytes:
+        """The step's result for `count` rows of frames; wanted: the first rows of those that are
+        joined."""
+        executor = self._executor
+        executor.write_embeddings(range(count), rows)
+        capacity = executor.capacity
+        writer = BatchWriter(capacity.layout, executor.step_buffer())
+        ids = int32(range(capacity.vocab_size, capacity.vocab_size + count))
+        writer.sequence(ids, 0, first_pages(capacity, count), columns=dict(columns))
+        for row in wanted:
+            writer.row(row)
+        return bytes(executor.vectors(writer.finish(), self._width).tobytes())
+
+
+def _windows(count: int, chunk: int) -> dict[str, array[int]]:
+    """Columns of the rows, which attend within their chunk."""
+    begins = [row - row % chunk for row in range(count)]
+    ends = [min(begin + chunk, count) - 1 for begin in begins]
+    return {"visible_from": int32(begins), "visible_until": int32(ends)}

@@ -64,15 +64,16 @@ class Conversation:
 def encode_messages(
     text: ModelText, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
 ) -> Prompt:
-    """The prompt of messages whose content may have images. Raises MlccError; UnsupportedError for
-    images of a model that reads text only."""
+    """The prompt of messages whose content may have images and sounds. Raises MlccError;
+    UnsupportedError for those that the model does not read."""
     if not any(isinstance(message["content"], list) for message in messages):
         return Prompt(text.encode_chat(messages, variables=variables))
-    if text.vision is None:
+    if text.vision is None and not text.hears:
         raise UnsupportedError(
-            f"'{text.name}' reads text only; leave the images out, or take a model that sees"
+            f"'{text.name}' reads text only; leave images and sound out, or take a model that sees "
+            "or hears"
         )
-    collector = ImageCollector()
+    collector = ImageCollector(text.vision is not None, text.hears)
     checked = [MESSAGE.check(message, f"messages[{i}]") for i, message in enumerate(messages)]
     turns = messages_of(checked, collector)
     if (images := collector.collected()) is None:

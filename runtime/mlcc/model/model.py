@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from mlcc.api.chat_template.images import ImageTexts
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
@@ -25,7 +25,13 @@ from mlcc.api.parsers.output_format import (
     new_content_parser,
     output_format_of,
 )
-from mlcc.artifact.schema import AdaptersInfo, AudioInfo, EncoderInfo, VisionInfo
+from mlcc.artifact.schema import (
+    AdaptersInfo,
+    AudioInfo,
+    AudioInputInfo,
+    EncoderInfo,
+    VisionInfo,
+)
 from mlcc.engine.admission import too_long
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.executor import Executor
@@ -34,11 +40,13 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.migration import Identity
 from mlcc.engine.sampling.grammar import Grammars
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.model.audio_tower import AudioTower
+from mlcc.model.audio_tower import AudioTower, ClipTower
 from mlcc.model.speculation import MTP, Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.model.vision_tower import VisionTower
+from mlcc.multimodal.audio.clips import AudioProcessor
+from mlcc.multimodal.audio.encoded import EncodedAudio, is_sound
 from mlcc.multimodal.image import decode
 from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.processors.processor import Processor
@@ -46,13 +54,17 @@ from mlcc.multimodal.processors.registry import processor_of
 from mlcc.multimodal.prompt import (
     Decode,
     PreparedImage,
+    PreparedSound,
     Prompt,
     detailed,
     least_tokens,
     prepare,
+    prepare_sound,
     with_rows,
 )
 from mlcc.util.fast_dataclass import fast_dataclass
+
+Tower: TypeAlias = "VisionTower | AudioTower | ClipTower"
 
 
 @fast_dataclass(frozen=True)
@@ -82,7 +94,10 @@ class ModelText:
     decode_image: Decode = decode
     """Decodes the images of prompts: by Pillow, or as the program around mlcc does."""
     audio: AudioInfo | None = None
-    """How sound becomes rows, and the tokens of transcripts; None = the model hears nothing."""
+    """How sound becomes rows, and the tokens of transcripts; None = the model transcribes
+    nothing."""
+    audio_input: AudioInputInfo | None = None
+    """How sound becomes rows of the prompt; None = prompts have no sound."""
 
     @property
     def output_format(self) -> OutputFormat:
@@ -149,12 +164,12 @@ class ModelText:
         self,
         messages: Sequence[Mapping[str, Any]],
         images: PromptImages,
-        prepared: Sequence[PreparedImage],
+        prepared: Sequence[PreparedImage | PreparedSound],
         context: int | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """The prompt of a conversation whose images were prepared elsewhere, as a tab's are."""
-        texts = ImageTexts(images, [image.plan.text for image in prepared])
+        texts = ImageTexts(images, [image.text for image in prepared])
         chat, template = self.render(messages, variables or {}, texts)
         return self._with_rows(self._encode(chat, template, context), prepared, chat.images)
 
@@ -168,12 +183,12 @@ class ModelText:
         self,
         text: str,
         images: PromptImages,
-        prepared: Sequence[PreparedImage],
+        prepared: Sequence[PreparedImage | PreparedSound],
         context: int | None = None,
     ) -> Prompt:
         """The prompt of a raw text whose images were prepared elsewhere."""
         parts = images.split(text)
-        whole = (prepared[p].plan.text if isinstance(p, int) else p for p in parts)
+        whole = (prepared[p].text if isinstance(p, int) else p for p in parts)
         numbers = [part for part in parts if isinstance(part, int)]
         return self._with_rows(self.encode_prompt("".join(whole), context), prepared, numbers)
 
@@ -186,25 +201,49 @@ class ModelText:
         """The processor, before anything is decoded. Raises UnsupportedError for a model that
         reads text only, and InvalidRequestError for images that cannot fit the context."""
         if self.processor is None:
-            raise UnsupportedError(f"'{self.name}' reads text only; leave images out")
-        if context is not None and (least := least_tokens(self.processor, images.images)) > context:
+            raise UnsupportedError(f"'{self.name}' reads no images; leave them out")
+        shown = images.pictures
+        if context is not None and (least := least_tokens(self.processor, shown)) > context:
             raise too_long(f"at least {least} tokens of images", context)
         return self.processor
 
-    def _prepared(self, images: PromptImages, context: int | None) -> list[PreparedImage]:
-        """The images, decoded one at a time, unless they cannot fit the context."""
-        processor = self.processor_for(images, context)
-        return [
-            prepare(processor, image, self.decode_image)
-            for image in detailed(processor, images.images)
-        ]
+    @cached_property
+    def audio_processor(self) -> AudioProcessor | None:
+        """Makes clips of sound; None = prompts have no sound. Raises ArtifactError."""
+        return None if self.audio_input is None else AudioProcessor(self.audio_input)
+
+    @property
+    def hears(self) -> bool:
+        """Whether prompts may have sound."""
+        return self.audio_input is not None
+
+    def _prepared(
+        self, images: PromptImages, context: int | None
+    ) -> list[PreparedImage | PreparedSound]:
+        """Images and sounds, decoded one at a time, unless they cannot fit the context."""
+        processor = self.processor_for(images, context) if images.pictures else None
+        shown = iter(detailed(processor, images.pictures) if processor is not None else ())
+        made: list[PreparedImage | PreparedSound] = []
+        for given in images.images:
+            if not isinstance(given, EncodedAudio):
+                assert processor is not None
+                made.append(prepare(processor, next(shown), self.decode_image))
+            elif self.audio_processor is not None:
+                made.append(prepare_sound(self.audio_processor, given))
+            else:
+                raise UnsupportedError(f"'{self.name}' hears nothing; leave sound out")
+        return made
 
     def _with_rows(
-        self, ids: array[int], prepared: Sequence[PreparedImage], numbers: Sequence[int]
+        self,
+        ids: array[int],
+        prepared: Sequence[PreparedImage | PreparedSound],
+        numbers: Sequence[int],
     ) -> Prompt:
-        assert self.vision is not None, "checked by _prepared"
         tiles = [tile for number in numbers for tile in prepared[number].tiles]
-        return Prompt(*with_rows(ids, self.vision.image_token_id, tiles))
+        tokens = [] if self.vision is None else [self.vision.image_token_id]
+        tokens += [] if self.audio_input is None else [self.audio_input.audio_token_id]
+        return Prompt(*with_rows(ids, tokens, tiles))
 
     def _encode(self, chat: ChatText, template: ChatTemplate, context: int | None) -> array[int]:
         self._check_length(chat.text, context)
@@ -212,7 +251,7 @@ class ModelText:
         ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
         if rest:
             # Some tokenizers put a space before the first word of a text, not after a control token
-            before = (*template.control_tokens, *template.image_marks)[0]
+            before = (*template.control_tokens, *template.image_marks, *template.audio_marks)[0]
             start = self.tokenizer.encode(before, add_special_tokens=False)
             for piece in rest:
                 more = self.tokenizer.encode(before + piece, add_special_tokens=False)
@@ -243,7 +282,8 @@ class ModelText:
         """The text of a conversation, with the template's marks of images as they are."""
         texts = None
         if images is not None:
-            marks = self.chat_template.image_marks[:1] * len(images.images)
+            seen, heard = self.chat_template.image_marks, self.chat_template.audio_marks
+            marks = [(heard if is_sound(each) else seen)[0] for each in images.images]
             texts = ImageTexts(images, marks)
         return self.render(messages, variables, texts)[0].text
 
@@ -274,6 +314,14 @@ class ModelText:
         note = f"'{self.name}' sees, but nothing here decodes images: they are refused"
         info = replace(self.info, image_size=None)
         return replace(self, vision=None, info=info, notes=(*self.notes, note))
+
+    def without_sound(self) -> ModelText:
+        """A copy that refuses sound, for a host without an audio tower. It has a note about it."""
+        if self.audio_input is None:
+            return self
+        note = f"'{self.name}' hears, but nothing here computes sound: it is refused"
+        info = replace(self.info, hears=False)
+        return replace(self, audio_input=None, info=info, notes=(*self.notes, note))
 
     def with_parsers(self, tools: str | None, reasoning: str | None) -> ModelText:
         """A copy with these parsers; None = detected from the chat template. Raises
@@ -344,7 +392,7 @@ class Model:
     """The executor of the draft model, if there is one."""
     adapters: AdaptersInfo | None = None
     """LoRA slots on the device; None = compiled without."""
-    tower: VisionTower | AudioTower | None = None
+    tower: Tower | None = None
     """Computes the rows of images or of sound; None = the model reads text only."""
     identity: Identity | None = None
     """Identity of its KV pages, for `kv_transfer.py`; None = not transferable."""

@@ -21,6 +21,7 @@ from mlcc.errors import ArtifactError
 from mlcc.model.model import ModelText
 from mlcc.model.tokenizer.indexed import open_tokenizer
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.multimodal.audio.clips import AudioProcessor
 from mlcc.multimodal.processors.registry import processor_of
 
 if TYPE_CHECKING:
@@ -79,11 +80,15 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
     control, ends = tokenizer.special_tokens(), frozenset(info.eos_token_ids)
     config = generation_config(manifest, read)
     marks = () if manifest.vision is None else processor_of(manifest.vision).marks
+    sound = manifest.audio_input
+    heard = () if sound is None else AudioProcessor(sound).marks
+    around = ("", "") if sound is None else (sound.begin, sound.end)
+    common = (info.special_tokens, control, marks, heard, around)
     return ModelText(
         name=info.name,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate(template, info.special_tokens, control, marks),
-        tool_template=ChatTemplate(tools, info.special_tokens, control, marks) if tools else None,
+        chat_template=ChatTemplate(template, *common),
+        tool_template=ChatTemplate(tools, *common) if tools else None,
         eos_ids=ends,
         sampling={**recommended(config), **tokens_never_sampled(config, info.vocab_size, ends)},
         notes=() if template or manifest.encoder or manifest.audio else (_NO_TEMPLATE,),
@@ -91,6 +96,7 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         encoder=manifest.encoder,
         vision=manifest.vision,
         audio=manifest.audio,
+        audio_input=manifest.audio_input,
     )
 
 
@@ -115,4 +121,5 @@ def model_about(manifest: Manifest, config: Mapping[str, Any]) -> ModelInfo:
         sampling={} if manifest.encoder else default_sampling(config),
         digest=digest.hexdigest(),
         image_size=processor_of(manifest.vision).useful_size if manifest.vision else None,
+        hears=manifest.audio_input is not None,
     )

@@ -1,8 +1,9 @@
-"""Images of a request while its messages are still text.
+"""Images and sounds of a request while its messages are still text.
 
-Messages are merged, ordered and adapted to a chat template as text. In the content of a message a
-image is a placeholder: a short text with a number and a random secret, which no client can write.
-The chat template's rendering exchanges it (`mlcc.api.chat_template.images`). Standard library only.
+Messages are merged, ordered and adapted to a chat template as text. In the content of a message an
+image or a sound is a placeholder: a short text with a number and a random secret, which no client
+can write. The chat template's rendering exchanges it (`mlcc.api.chat_template.images`). Standard
+library only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 from functools import cached_property
 
+from mlcc.multimodal.audio.encoded import EncodedAudio, check_sounds
 from mlcc.multimodal.header import EncodedImage, read_headers
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -19,10 +21,20 @@ _OPEN, _CLOSE = "\ue0b9", "\ue0ba"
 
 @fast_dataclass(frozen=True)
 class PromptImages:
-    """The images of one request, by number, and the secret of their placeholders."""
+    """The images and sounds of one request, by number, and the secret of their placeholders."""
 
     secret: str
-    images: tuple[EncodedImage, ...]
+    images: tuple[EncodedImage | EncodedAudio, ...]
+
+    @property
+    def pictures(self) -> list[EncodedImage]:
+        """The images alone."""
+        return [each for each in self.images if isinstance(each, EncodedImage)]
+
+    @property
+    def sounds(self) -> list[EncodedAudio]:
+        """The sounds alone."""
+        return [each for each in self.images if isinstance(each, EncodedAudio)]
 
     def split(self, text: str) -> list[str | int]:
         """The text at its placeholders: texts, perhaps empty, and between them numbers."""
@@ -50,24 +62,28 @@ class TextWithImages(str):
 
 
 class ImageCollector:
-    """Collects the images of a request while it is parsed."""
+    """Collects the images and sounds of a request while it is parsed, for a model that sees or
+    hears."""
 
-    def __init__(self) -> None:
+    def __init__(self, sees: bool = True, hears: bool = False) -> None:
+        self.sees, self.hears = sees, hears
         self._secret = os.urandom(16).hex()
-        self._images: list[EncodedImage] = []
+        self._images: list[EncodedImage | EncodedAudio] = []
 
-    def add(self, image: EncodedImage) -> str:
-        """The placeholder of an image."""
+    def add(self, image: EncodedImage | EncodedAudio) -> str:
+        """The placeholder of an image or a sound."""
         self._images.append(image)
         return _stand_in(self._secret, len(self._images) - 1)
 
     def collected(self) -> PromptImages | None:
-        """All images, within the bounds of a request; None = there are none. Raises
+        """All of them, within the bounds of a request; None = there are none. Raises
         InvalidRequestError."""
         if not self._images:
             return None
-        read_headers(self._images)
-        return PromptImages(self._secret, tuple(self._images))
+        found = PromptImages(self._secret, tuple(self._images))
+        read_headers(found.pictures)
+        check_sounds(found.sounds)
+        return found
 
 
 def _stand_in(secret: str, number: int) -> str:

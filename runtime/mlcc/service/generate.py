@@ -48,7 +48,7 @@ from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.tool_fields import ToolUse
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.engine.request import Request
+from mlcc.engine.request import AudioClip, Request
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
 from mlcc.engine.text.stop_checker import ParserSpec
@@ -325,7 +325,7 @@ async def _generate_chat(
     served: ServedModel, request: ApiRequest, body: Any, names: FieldNames
 ) -> Generation:
     started = time.monotonic()
-    parse = partial(parse_chat, sees=served.sees)
+    parse = partial(parse_chat, sees=served.sees, hears=served.hears)
     parsed, ignored = await served.checked(request, body, parse, CHAT)
     time_left = served.clock(request, started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
@@ -360,7 +360,7 @@ async def _generate_chat(
 async def count_prompt_tokens(served: ServedModel, request: ApiRequest, body: Any) -> int:
     """The number of prompt tokens of a body of /v1/chat/completions; it may exceed the context."""
     started = time.monotonic()
-    parsed = await request.offload.check(partial(parse_chat, body, served.sees))
+    parsed = await request.offload.check(partial(parse_chat, body, served.sees, served.hears))
     served.check_model(parsed.delivery.model)
     time_left = served.clock(request, started, parsed.delivery.timeout)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
@@ -475,9 +475,14 @@ def _head(
     name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
     model = parsed.delivery.model or served.text.name  # as it was called: one of its names
     head = Head(name, int(time.time()), model, logprobs, made)
-    image_tokens = sum(tile.rows for prompt in prompts for tile in prompt.images)
-    fingerprint = served.text.info.fingerprint
-    return replace(head, fingerprint=fingerprint, image_tokens=image_tokens)
+    tiles = [tile for prompt in prompts for tile in prompt.images]
+    heard = sum(tile.rows for tile in tiles if isinstance(tile, AudioClip))
+    return replace(
+        head,
+        fingerprint=served.text.info.fingerprint,
+        image_tokens=sum(tile.rows for tile in tiles) - heard,
+        audio_tokens=heard,
+    )
 
 
 def _values_per_token(parsed: ChatRequest | CompletionRequest) -> int:

@@ -281,6 +281,11 @@ class ServedModel:
         """Whether the model reads images."""
         return self.text.vision is not None
 
+    @property
+    def hears(self) -> bool:
+        """Whether prompts may have sound."""
+        return self.text.hears
+
     def check_generates(self) -> None:
         """Raise UnsupportedError if the model is an encoder, which generates no text."""
         if self.text.encoder is not None:

@@ -46,6 +46,11 @@ OTHER_NAMES = {
     "gemma4_text": "gemma4",
     "kimi_k2": "deepseek_v3",
     "mimo": "qwen2",
+    "qwen2_5_omni": "qwen2",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen2_5_omni_thinker": "qwen2",
+    "qwen2_audio": "qwen2",
+    "voxtral": "llama",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
 }

@@ -101,7 +101,7 @@ def test_token_ids_are_those_of_transformers(name: str) -> None:
         parts = iter(text.split(processor.marks[0]))
         whole = next(parts) + "".join(plan.text + next(parts) for plan in plans)
         ids = tokenizer(whole)["input_ids"]
-        made, placed = with_rows(ids, info.image_token_id, tiles)
+        made, placed = with_rows(ids, [info.image_token_id], tiles)
         assert made.tolist() == list(expected), text
         covered = [at for tile in placed for at in places_of(tile)]
         assert covered == [at for at, token in enumerate(made) if token == info.image_token_id]
@@ -212,19 +212,19 @@ def scaled(size: tuple[int, int], limits: Mapping[str, int]) -> tuple[int, int]:
 def test_image_tokens_must_be_those_of_tiles(ids: Sequence[int]) -> None:
     tiles: list[Any] = tiles_of(idefics3(split=False), noise(32, 32))
     with pytest.raises(InvalidRequestError, match="image tokens for 1 tiles"):
-        with_rows(ids, 5, tiles)
+        with_rows(ids, [5], tiles)
 
 
 def test_a_line_must_end_with_one_token() -> None:
     """Of a tokenizer that lacks [IMG_BREAK] and writes it in letters."""
     tiles = tiles_of(pixtral(), noise(40, 40))
-    made, (placed,) = with_rows([1, 5, 7, 5, 8], 5, tiles)
+    made, (placed,) = with_rows([1, 5, 7, 5, 8], [5], tiles)
     assert list(made) == [1, 5, 5, 7, 5, 5, 8]
     assert (placed.start, placed.rows, placed.lines, placed.tokens) == (1, 4, 2, 5)
     with pytest.raises(ArtifactError, match="no single token for the end of an image's line"):
-        with_rows([1, 5, 7, 7, 5, 8], 5, tiles)
+        with_rows([1, 5, 7, 7, 5, 8], [5], tiles)
     with pytest.raises(InvalidRequestError, match="1 image tokens for 2 lines"):
-        with_rows([1, 5, 7], 5, tiles)
+        with_rows([1, 5, 7], [5], tiles)
 
 
 def test_nearest_is_pillows() -> None:

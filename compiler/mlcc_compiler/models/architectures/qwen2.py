@@ -27,8 +27,9 @@ DEFAULTS = DECODER_DEFAULTS | {
 }
 
 
-IGNORED = (r"^(model\.)?visual\.", r"^model\.mtp_layers\.")
-"""Beside the text part's tensors: the vision tower of a Qwen2-VL, further layers of a MiMo."""
+IGNORED = (r"^(model\.)?(visual|audio_tower)\.", r"^(talker|token2wav)\.", r"^model\.mtp_layers\.")
+"""Beside the text part's tensors: the towers of a Qwen2-VL or Qwen2.5-Omni and the latter's
+speech, further layers of a MiMo."""
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:

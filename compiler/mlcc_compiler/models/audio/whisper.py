@@ -77,11 +77,8 @@ class CrossProjections(nn.Module):
         self.k_proj, self.v_proj = Linear(hidden, hidden), Linear(hidden, hidden, True)
 
 
-class Model(Encoder):
-    """WhisperEncoder, and k_proj and v_proj of each WhisperDecoderLayer's encoder_attn.
-
-    token_ids i32[n] name rows of frames, positions i32[n], logit_rows i32[r] -> f32[r, width].
-    """
+class Convolutions(Encoder):
+    """An encoder that begins with Whisper's two convolutions."""
 
     def __init__(self, config: DecoderConfig, encoder_head: EncoderHead, hf: HfConfig) -> None:
         super().__init__(config, encoder_head)
@@ -89,6 +86,25 @@ class Model(Encoder):
         self.slice = slice_width(require(hf, "num_mel_bins"))
         self.conv1 = FrameConvolution(self.slice, hidden)
         self.conv2 = Linear(TAPS * hidden, hidden, True)
+
+    def convolved(self, token_ids: Tensor) -> Tensor:
+        """token_ids i32[n] name rows of frames -> a[n, hidden]."""
+        activation, size = self.config.activation, self.slice
+        frames = ops.inputs_embeds(token_ids, None, TAPS * size, self.config.vocab_size)
+        slices = [ops.take_parts(frames, 1, [(tap * size, size)]) for tap in range(TAPS)]
+        x = ops.side_by_side([ops.activated(self.conv1(part), activation) for part in slices])
+        return ops.activated(self.conv2(x), activation)
+
+
+class Model(Convolutions):
+    """WhisperEncoder, and k_proj and v_proj of each WhisperDecoderLayer's encoder_attn.
+
+    token_ids i32[n] name rows of frames, positions i32[n], logit_rows i32[r] -> f32[r, width].
+    """
+
+    def __init__(self, config: DecoderConfig, encoder_head: EncoderHead, hf: HfConfig) -> None:
+        super().__init__(config, encoder_head, hf)
+        hidden = config.hidden_size
         self.embed_positions = Table(config.max_position, hidden)
         self.layers = nn.ModuleList([Layer(config, i) for i in range(config.num_layers)])
         self.layer_norm = LayerNorm(hidden, EPS)
@@ -103,11 +119,7 @@ class Model(Encoder):
         )
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        activation, size = self.config.activation, self.slice
-        frames = ops.inputs_embeds(token_ids, None, TAPS * size, self.config.vocab_size)
-        slices = [ops.take_parts(frames, 1, [(tap * size, size)]) for tap in range(TAPS)]
-        x = ops.side_by_side([ops.activated(self.conv1(part), activation) for part in slices])
-        x = ops.activated(self.conv2(x), activation) + self.embed_positions(positions)
+        x = self.convolved(token_ids) + self.embed_positions(positions)
         for layer in self.layers:
             x = layer(x)
         return self.layer_norm(x)

@@ -25,13 +25,14 @@ from mlcc.api.chat_template.history import (
     refuses_ids,
     with_short_ids,
 )
-from mlcc.api.chat_template.images import IMAGE, ImageTexts
+from mlcc.api.chat_template.images import AUDIO, IMAGE, ImageTexts
 from mlcc.api.chat_template.tools import functions_text, plain_tools
 from mlcc.api.chat_template.turns import TurnRules
 from mlcc.api.parsers.tools.plain_text import plain_text
 from mlcc.api.parsers.tools.prompted import takes_functions
 from mlcc.api.parsers.tools.registry import pick
 from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.multimodal.audio.encoded import is_sound
 from mlcc.util.fast_dataclass import fast_dataclass
 
 if TYPE_CHECKING:
@@ -92,13 +93,17 @@ class ChatTemplate:
     """Tokens that count only where the template writes them. If empty, all written tokens count."""
     image_marks: tuple[str, ...] = ()
     """Tokens of images, which never count in messages; the first is what the template writes for
-    an image. Empty = the model reads text only."""
+    an image. Empty = the model sees nothing."""
+    audio_marks: tuple[str, ...] = ()
+    """As image_marks, of sound."""
+    around_audio: tuple[str, str] = ("", "")
+    """Texts before and after a sound, for a template that has none."""
 
     def __post_init__(self) -> None:
         self._template: Template | None = None
-        self._known_images: dict[str, bool] = {}
-        named = self._named_tokens()
-        self._guard = ControlTokenGuard((*self.control_tokens, *named, *self.image_marks))
+        self._known_parts: dict[tuple[str, bool], bool] = {}
+        named, marks = self._named_tokens(), (*self.image_marks, *self.audio_marks)
+        self._guard = ControlTokenGuard((*self.control_tokens, *named, *marks))
 
     @property
     def is_plain(self) -> bool:
@@ -120,7 +125,7 @@ class ChatTemplate:
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        if images is not None and not self._writes_images("tool"):
+        if images is not None and not self._writes_parts("tool", images):
             messages = images.after_tools(messages)
         messages = self._turns[bool(variables.get("tools"))].apply(messages)
         adapted = self._adapted(messages)
@@ -146,27 +151,36 @@ class ChatTemplate:
             text = self._text(self._guard.mark(given), generates)
         text = _until_continuation(text) if continues else text
         if images is not None:
-            text = images.place(text, self.image_marks[0], numbers)
+            text = images.place(text, self._marks, numbers)
         pieces = tuple(self._guard.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces, tuple(numbers))
 
     def _with_images(
         self, messages: Sequence[dict[str, Any]], images: ImageTexts
     ) -> list[dict[str, Any]]:
-        """The messages with their images as parts, or as marks within the text."""
-        if self._writes_images("user"):
+        """The messages with their images and sounds as parts, or as marks within the text."""
+        if self._writes_parts("user", images):
             return [images.as_parts(message) for message in messages]
-        mark, guarded = self.image_marks[0], self._guard.mark
-        return [images.as_text(message, mark, guarded) for message in messages]
+        (seen, heard), (begin, end), guarded = self._marks, self.around_audio, self._guard.mark
+        marks = seen, begin + heard + end
+        return [images.as_text(message, marks, guarded) for message in messages]
 
-    def _writes_images(self, role: str) -> bool:
-        """Whether the template writes the mark of an image among the parts of such a message."""
-        if role not in self._known_images:
-            self._known_images[role] = self._tries_image(role)
-        return self._known_images[role]
+    @property
+    def _marks(self) -> tuple[str, str]:
+        """Of an image, and of a sound; "" = the model has none."""
+        return (*self.image_marks, "")[0], (*self.audio_marks, "")[0]
 
-    def _tries_image(self, role: str) -> bool:
-        parts = [IMAGE, {"type": "text", "text": _WORDS}]
+    def _writes_parts(self, role: str, images: ImageTexts) -> bool:
+        """Whether the template writes the marks of images, or of sounds, where there are some,
+        among the parts of such a message."""
+        kinds = {is_sound(given) for given in images.images.images}
+        for kind in kinds:
+            if (role, kind) not in self._known_parts:
+                self._known_parts[role, kind] = self._tries_part(role, kind)
+        return all(self._known_parts[role, kind] for kind in kinds)
+
+    def _tries_part(self, role: str, sound: bool) -> bool:
+        parts = [AUDIO if sound else IMAGE, {"type": "text", "text": _WORDS}]
         messages: list[dict[str, Any]] = [{"role": "user", "content": parts}]
         if role == "tool":
             result = {"role": "tool", "tool_call_id": "zqcall123", "name": "zq_name"}
@@ -178,7 +192,7 @@ class ChatTemplate:
             ]
             messages = [*self._adapted(asked), {**result, "content": parts}]
         text = self._tried(messages)
-        return text.count(self.image_marks[0]) == 1 and _WORDS in text
+        return text.count(self._marks[sound]) == 1 and _WORDS in text
 
     @cached_property
     def _wants_parts(self) -> bool:

@@ -191,11 +191,11 @@ class CompletionRequest:
     """Text after the gap that the answer fills; "" = there is none."""
 
 
-def parse_chat(body: Json, sees: bool = False) -> ChatRequest:
-    """A chat request. sees: whether the model reads images. Raises InvalidRequestError or
-    UnsupportedError naming the field."""
+def parse_chat(body: Json, sees: bool = False, hears: bool = False) -> ChatRequest:
+    """A chat request. sees, hears: whether the model reads images and sound. Raises
+    InvalidRequestError or UnsupportedError naming the field."""
     fields = CHAT.check(body, "")
-    collector = ImageCollector() if sees else None
+    collector = ImageCollector(sees, hears) if sees or hears else None
     messages = messages_of(fields["messages"], collector)
     images = collector.collected() if collector else None
     _continue_last(messages, fields)

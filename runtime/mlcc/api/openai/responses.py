@@ -62,7 +62,9 @@ class ModelInfo:
     digest: str = ""
     """sha256 in hex over the hashes of the artifact's files."""
     image_size: ImageSize | None = None
-    """The largest image that gains a model anything; None = it reads text only."""
+    """The largest image that gains a model anything; None = it reads no images."""
+    hears: bool = False
+    """Whether prompts may have sound."""
 
     @property
     def sees(self) -> bool:
@@ -107,6 +109,13 @@ class Head:
     """Fingerprint of the artifact; "" = it has none."""
     image_tokens: int = 0
     """Tokens of the prompts that stand for images."""
+    audio_tokens: int = 0
+    """Tokens of the prompts that stand for sound."""
+
+    @property
+    def media_tokens(self) -> tuple[int, int]:
+        """Of images, and of sound."""
+        return self.image_tokens, self.audio_tokens
 
     @property
     def model_fields(self) -> ByModel:
@@ -137,10 +146,14 @@ class Answer:
 
 
 def usage(
-    answers: Sequence[Finished], per_prompt: int, reasoning: int = 0, images: int = 0
+    answers: Sequence[Finished],
+    per_prompt: int,
+    reasoning: int = 0,
+    images: int = 0,
+    audio: int = 0,
 ) -> Usage:
     """Token counts of all answers generated together; a prompt counts once. reasoning: tokens of
-    their reasoning; images: tokens of the prompts that stand for images."""
+    their reasoning; images, audio: tokens of the prompts that stand for images and sound."""
     prompts = answers[::per_prompt]
     prompt = sum(answer.prompt_tokens for answer in prompts)
     completion = sum(answer.completion_tokens for answer in answers)
@@ -152,6 +165,8 @@ def usage(
     }
     if images:
         counts["prompt_tokens_details"]["image_tokens"] = images
+    if audio:
+        counts["prompt_tokens_details"]["audio_tokens"] = audio
     details: CompletionTokensDetails = {}
     if reasoning:
         details["reasoning_tokens"] = reasoning
@@ -194,7 +209,7 @@ def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
             }
             for index, (echo, answer) in enumerate(zip(echoes, answers, strict=True))
         ],
-        "usage": usage([one.finished for one in made], per_prompt, images=head.image_tokens),
+        "usage": usage([one.finished for one in made], per_prompt, 0, *head.media_tokens),
     }
 
 
@@ -225,7 +240,7 @@ class Chunks:
         if not self._include_usage:
             return None
         chunk, head = self._empty(), self._head
-        chunk["usage"] = usage(answers, head.per_prompt, self.reasoning_tokens, head.image_tokens)
+        chunk["usage"] = usage(answers, head.per_prompt, self.reasoning_tokens, *head.media_tokens)
         return chunk
 
     @property
@@ -323,6 +338,7 @@ def model(
     progress: float | None = None,
     sampling: Mapping[str, float] | None = None,
     image_size: ImageSize | None = None,
+    hears: bool = False,
 ) -> Model:
     """One entry of /v1/models."""
     made: Model = {
@@ -345,6 +361,8 @@ def model(
     if image_size is not None:
         made["input_modalities"] = ["text", "image"]
         made["image_size"] = image_size
+    if hears:
+        made["input_modalities"] = [*made.get("input_modalities", ["text"]), "audio"]
     return made
 
 
@@ -437,7 +455,7 @@ def chat_completion(
             for index, (answer, message) in enumerate(zip(answers, messages, strict=True))
         ],
         "usage": usage(
-            [answer.finished for answer in answers], head.per_prompt, reasoning, head.image_tokens
+            [answer.finished for answer in answers], head.per_prompt, reasoning, *head.media_tokens
         ),
     }
 

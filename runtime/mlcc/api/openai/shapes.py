@@ -12,12 +12,14 @@ FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 context was reached; tool_calls = it ended with tool calls."""
 
 
-class _ImageTokens(TypedDict, total=False):
+class _MediaTokens(TypedDict, total=False):
     image_tokens: int
     """Tokens that stand for images, which `prompt_tokens` counts; present if there are any."""
+    audio_tokens: int
+    """The same of sound."""
 
 
-class PromptTokensDetails(_ImageTokens):
+class PromptTokensDetails(_MediaTokens):
     """Breakdown of the prompts' tokens."""
 
     cached_tokens: int
@@ -266,7 +268,7 @@ class ImageSize(TypedDict, total=False):
 
 class _Modalities(TypedDict, total=False):
     input_modalities: list[str]
-    """Of a model that sees: text, image."""
+    """Of a model that sees or hears: text, and image or audio."""
     image_size: ImageSize
     """Of a model that sees: clients may scale larger images down to it."""
 

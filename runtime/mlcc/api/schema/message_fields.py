@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mlcc.api.schema.audio_fields import AUDIO_PART, AudioPart, audio_part
 from mlcc.api.schema.image_fields import IMAGE_PART, ImagePart, LeftOut, left_out, openai_part
 from mlcc.api.schema.json_types import NOT_EMPTY, Custom, Either, Flag, Json, Many, Text, refuse
 from mlcc.api.schema.schema import Object, honoured, metadata, not_built
@@ -15,11 +16,14 @@ from mlcc.multimodal.placeholders import ImageCollector
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
-def _not_text(kind: str, where: str, images: bool = False) -> UnsupportedError:
-    """images: whether this message may have some."""
+def _not_text(kind: str, where: str, images: bool = False, sound: bool = False) -> UnsupportedError:
+    """images, sound: whether this message may have some."""
+    names = ["'text'", *(["'image_url'"] if images else ()), *(["'input_audio'"] if sound else ())]
     built = "'text' is built; send text parts only"
-    if images:
-        built = "'text' and 'image_url' are built; send parts of these types"
+    if len(names) > 1:
+        built = f"{', '.join(names[:-1])} and {names[-1]} are built; send parts of these types"
+    if kind == "input_audio" and not sound:
+        built += ", or load a model that hears, such as Qwen2-Audio"
     return UnsupportedError(
         f"'{where}' is of type {kind[:40]!a}, and only {built}",
         param=f"{where}.type",
@@ -47,15 +51,17 @@ class Refused(str):
 
 
 def _message_part(value: Json, where: str) -> str:
-    """The text of one part of a message, or an image; the note for another, which only a tool may
-    send."""
-    if isinstance(value, ImagePart):  # of another protocol
+    """The text of one part of a message, an image or a sound; the note for another, which only a
+    tool may send."""
+    if isinstance(value, ImagePart | AudioPart):  # of another protocol
         return value
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "refusal":
         return Refused(REFUSAL_PART.check(value, where)["refusal"])
     if kind == "image_url":
         return openai_part(value, where)
+    if kind == "input_audio":
+        return audio_part(value, where)
     if isinstance(kind, str) and kind not in ("text", ""):
         return left_out(kind)
     return _content_part(value, where)
@@ -69,7 +75,8 @@ REFUSAL_PART = Object(
     ),
 )
 MESSAGE_CONTENT = Either(
-    Text(), Many(Custom("a text part", _message_part, (TEXT_PART, IMAGE_PART, REFUSAL_PART)))
+    Text(),
+    Many(Custom("a text part", _message_part, (TEXT_PART, IMAGE_PART, AUDIO_PART, REFUSAL_PART))),
 )
 MESSAGE = Object(
     "Message",
@@ -83,9 +90,9 @@ MESSAGE = Object(
         honoured(
             "content",
             MESSAGE_CONTENT,
-            "A text, or parts that are joined: texts, and images for a model that sees. May be "
-            "null in an assistant's or a tool's message. A model that reads text only leaves "
-            "images out of a tool's message, and refuses others.",
+            "A text, or parts that are joined: texts, images for a model that sees, and sounds for "
+            "one that hears. May be null in an assistant's or a tool's message. A model that "
+            "reads text only leaves images and sounds out of a tool's message, and refuses others.",
         ),
         honoured("name", NOT_EMPTY, "Name of the author, for templates that support names."),
         *MESSAGE_TOOLS,
@@ -107,7 +114,7 @@ def messages_of(
     given: Sequence[dict[str, Any]], images: ImageCollector | None = None
 ) -> tuple[dict[str, Any], ...]:
     """The messages of a conversation for templates, from checked fields. images: takes the images
-    for a model that sees. Raises InvalidRequestError."""
+    and sounds for a model that sees or hears. Raises InvalidRequestError."""
     called: dict[str, str] = {}
     return tuple(
         message_of(_with_tools(message, i, called), f"messages[{i}]", images)
@@ -185,16 +192,20 @@ def _with_refusal(fields: dict[str, Any]) -> Any:
 
 
 def _joined(parts: Sequence[str], role: str, where: str, images: ImageCollector | None) -> str:
-    text, sees = "", images is not None and role != "assistant"
+    text, taken = "", images if role != "assistant" else None
+    sees, hears = (False, False) if taken is None else (taken.sees, taken.hears)
     for number, part in enumerate(parts):
-        if isinstance(part, ImagePart) and images is not None and sees:
-            text += images.add(part.image())
+        if isinstance(part, ImagePart) and taken is not None and sees:
+            text += taken.add(part.image())
+            continue
+        if isinstance(part, AudioPart) and taken is not None and hears:
+            text += taken.add(part.sound())
             continue
         if isinstance(part, Refused) and role != "assistant":
-            raise _not_text("refusal", f"{where}.content[{number}]", sees)
+            raise _not_text("refusal", f"{where}.content[{number}]", sees, hears)
         if isinstance(part, LeftOut):
             if role != "tool":
-                raise _not_text(part.kind, f"{where}.content[{number}]", sees)
+                raise _not_text(part.kind, f"{where}.content[{number}]", sees, hears)
             part = ("\n" if text else "") + part.note(sees)
         text += part
     return text

@@ -80,6 +80,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     yield from _of_adapters(manifest)
     yield from _of_encoder(manifest)
     yield from _of_vision(manifest)
+    yield from _of_audio_input(manifest)
     yield from _of_audio(manifest)
     yield from _of_weights(manifest)
     yield from _of_ranks(manifest)
@@ -265,6 +266,25 @@ def _of_audio(manifest: ManifestRecord) -> Iterator[str]:
     if not all(-1 <= token < vocabulary for token in optional):
         yield "has an audio tower whose tasks are none of the model's tokens"
     if manifest.encoder is not None or manifest.vision is not None:
+        yield "has an audio tower and another one"
+
+
+def _of_audio_input(manifest: ManifestRecord) -> Iterator[str]:
+    """Its steps have room for the rows of a clip, which are whole. A processor that this mlcc does
+    not know is refused with the first sound, so that the text part still runs."""
+    if (info := manifest.audio_input) is None:
+        return
+    check_relative(info.folder)
+    sound = 1 <= info.bins <= 512 and 1 <= info.clip_rows <= 1 << 16 and 1 <= info.pool <= 64
+    sound = sound and 1 <= info.most_seconds <= 1 << 16 and 0 <= info.chunk_rows <= info.clip_rows
+    if not sound or info.clip_rows % info.pool or info.chunk_rows % info.pool:
+        yield "has an audio tower of no sound size"
+    room = manifest.embeddings
+    if sound and (room is None or room.slots < info.clip_rows // info.pool):
+        yield "has an audio tower, and a step has no room for its rows"
+    if not 0 <= info.audio_token_id < manifest.model.vocab_size or not info.audio_token:
+        yield "has an audio token that is none of its tokens"
+    if manifest.encoder is not None or manifest.vision is not None or manifest.audio is not None:
         yield "has an audio tower and another one"
 
 

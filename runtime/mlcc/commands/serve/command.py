@@ -171,7 +171,7 @@ def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     serve_models(
         sources,
         budgets,
-        with_body(plan.settings, any(source.info.sees for source in sources)),
+        with_body(plan.settings, any(source.info.sees or source.info.hears for source in sources)),
         replace(plan.http, routes=routes),
         lambda url: _print_models(url, sources, plan.has_keys, has_page),
         note,
@@ -207,7 +207,7 @@ def _serve_one(plan: _Plan) -> None:
     check_adapters(settings, path)
     reader = partial(open_text, path, parse_special=server.parse_special, **server.parsers)
     text = reader()
-    settings = with_body(settings, text.vision is not None)
+    settings = with_body(settings, text.vision is not None or text.hears)
     note_access(plan)
     try:
         if text.encoder is None:

@@ -147,7 +147,7 @@ class HostedModel:
         self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
         path = self._options.lora_dir
         folders = AdapterFolders(Path(path) if path else None)
-        bounds = replace(BOUNDS, max_body_bytes=body_bytes(text.vision is not None))
+        bounds = replace(BOUNDS, max_body_bytes=body_bytes(text.vision is not None or text.hears))
         served = ServedModel(self._client, text, bounds, folders=folders)
         self._calls = Calls(Service(OneModel(served)))
         self._state = "ready"

@@ -128,15 +128,26 @@ class Recording:
         return bytes(made), most
 
 
+def _slice(bins: int) -> int:
+    """Numbers of three frames and a 1, in whole vectors."""
+    return -(-(_TAPS * bins + 1) // 16) * 16
+
+
+def row_bytes(bins: int) -> int:
+    """Bytes of one of the `tower_rows`."""
+    return FLOAT * _TAPS * _slice(bins)
+
+
 def tower_rows(features: bytes, bins: int) -> bytes:
     """The tower's input f32[frames / 2, 3 * slice]: for each row the three inputs of the first
     convolution that the second reads, each three frames, a 1 and zeros; beyond the window zeros."""
     frame = FLOAT * bins
-    slices = -(-(_TAPS * bins + 1) // 16) * 16
+    slices = _slice(bins)
     behind = array("f", [1.0] + [0.0] * (slices - _TAPS * bins - 1)).tobytes()
     nothing, padded = bytes(FLOAT * slices), bytes(frame) + features + bytes(frame)
     count = len(features) // frame
     inputs = [nothing]
     inputs += [padded[i * frame : (i + _TAPS) * frame] + behind for i in range(count)]
     # row t reads inputs 2 t - 1, 2 t and 2 t + 1
+    inputs.append(nothing)
     return b"".join(b"".join(inputs[t : t + _TAPS]) for t in range(0, count, 2))

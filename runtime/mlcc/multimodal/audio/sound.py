@@ -26,14 +26,17 @@ Source = tuple[int, "Iterator[array[float]]"]
 _RATES = range(1000, 768001)
 
 
-def decode(file: IO[bytes], kernels: SoundKernels | None = None) -> array[float]:
+def decode(
+    file: IO[bytes], kernels: SoundKernels | None = None, most_seconds: int | None = None
+) -> array[float]:
     """Mono samples at 16 kHz of a file, between -1 and 1. kernels: None = those of
-    libmlcc_executor. Raises InvalidRequestError for what is no sound, or longer than two hours, and
-    UnsupportedError without soundfile."""
+    libmlcc_executor; most_seconds: None = MOST_SECONDS. Raises InvalidRequestError for what is no
+    sound, or longer, and UnsupportedError without soundfile."""
+    most = MOST_SECONDS if most_seconds is None else most_seconds
     kind = _kind(file.read(_HEAD))
     file.seek(0)
     try:
-        rate, pieces = (_wave if kind == "WAV" else _by_soundfile)(file)
+        rate, pieces = (_wave if kind == "WAV" else _by_soundfile)(file, most)
         samples = _joined(pieces) if rate == RATE else resampled(pieces, rate, kernels)
     except (MlccError, MemoryError):
         raise
@@ -66,28 +69,28 @@ def _kind(data: bytes) -> str:
     raise _bad(f"is no WAV, FLAC, Ogg or MP3; {_HINT}", "unsupported_file")
 
 
-def _check(frames: int, rate: int, channels: int) -> None:
+def _check(frames: int, rate: int, channels: int, most_seconds: int) -> None:
     if rate not in _RATES:
         raise _bad(f"has {rate} samples a second; {_HINT}")
-    if frames > MOST_SECONDS * rate:
+    if frames > most_seconds * rate:
         raise _bad(
-            f"is {frames / rate / 60:.0f} minutes long, and {MOST_SECONDS // 60} are the most; "
+            f"is {frames / rate / 60:.0f} minutes long, and {most_seconds // 60} are the most; "
             "send it in parts"
         )
     if frames * channels > MOST_SAMPLES:
         raise _bad(f"has {channels} channels of {frames:,} samples, which are too many; {_HINT}")
 
 
-def _wave(file: IO[bytes]) -> Source:
+def _wave(file: IO[bytes], most_seconds: int) -> Source:
     """Samples of PCM in 8, 16, 24 or 32 bits, or of what soundfile reads, such as floats."""
     try:
         opened = wave.open(file, "rb")  # noqa: SIM115
     except wave.Error:
         require("soundfile", "audio", "WAV files that are no plain PCM")
         file.seek(0)
-        return _by_soundfile(file)
+        return _by_soundfile(file, most_seconds)
     rate, channels = opened.getframerate(), opened.getnchannels()
-    _check(opened.getnframes(), rate, channels)
+    _check(opened.getnframes(), rate, channels, most_seconds)
     values = _DECODERS[opened.getsampwidth()]
     pieces = iter(lambda: opened.readframes(rate), b"")
     return rate, (_mono(values(raw), channels) for raw in pieces)
@@ -128,12 +131,12 @@ def _mono(values: array[float], channels: int) -> array[float]:
     return array("f", [sum(each) / channels for each in zip(*parts)])  # noqa: B905
 
 
-def _by_soundfile(file: IO[bytes]) -> Source:
+def _by_soundfile(file: IO[bytes], most_seconds: int) -> Source:
     import soundfile
 
     opened: Any = soundfile.SoundFile(file)
     rate: int = opened.samplerate
-    _check(opened.frames, rate, opened.channels)
+    _check(opened.frames, rate, opened.channels, most_seconds)
     blocks = opened.blocks(rate, dtype="float32", always_2d=True)
     return rate, (array("f", each.mean(axis=1, dtype="float32").tobytes()) for each in blocks)
 

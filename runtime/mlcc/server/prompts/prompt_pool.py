@@ -36,6 +36,8 @@ LARGE = 64 << 10
 others."""
 PIXELS_OF_A_CHARACTER = 64
 """So many pixels count as one: images of more than 4 million are large."""
+BYTES_OF_A_CHARACTER = 16
+"""Of sound: more than a megabyte is large."""
 MANY = 256
 """Messages. Longer conversations are measured in a thread."""
 MEMORY_BYTES = 1 << 30
@@ -231,8 +233,10 @@ class PromptPool:
 
     async def _prompt(self, job: PromptJob, seconds: float | None) -> Prompt:
         assert job.images is not None
-        pixels = sum(head.width * head.height for head in read_headers(job.images.images))
-        reply = await self._reply(job, pixels // PIXELS_OF_A_CHARACTER, seconds)
+        pixels = sum(head.width * head.height for head in read_headers(job.images.pictures))
+        heard = sum(len(sound.data) for sound in job.images.sounds)
+        size = pixels // PIXELS_OF_A_CHARACTER + heard // BYTES_OF_A_CHARACTER
+        reply = await self._reply(job, size, seconds)
         assert isinstance(reply, Prompt), "a job with images"
         return reply
 

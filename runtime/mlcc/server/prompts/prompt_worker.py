@@ -38,6 +38,10 @@ IMAGE_MEMORY_BYTES = BYTES_PER_PIXEL * default("max_image_pixels") + 4 * default
 sent, twice, and the tiles."""
 
 
+AUDIO_MEMORY_BYTES = (512 << 20) + 4 * default("max_audio_bytes")
+"""The same for sound: a block that is resampled, and the longest sound twice."""
+
+
 @dataclass(frozen=True)
 class PromptJob:
     """A raw prompt, the messages of a conversation, or a structure to check. `context` is the
@@ -69,6 +73,7 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
         except MlccError as error:
             return connection.send(error)
         memory_bytes += 0 if text.vision is None else IMAGE_MEMORY_BYTES
+        memory_bytes += AUDIO_MEMORY_BYTES if text.hears else 0
         bound_memory(memory_bytes)
         connection.send(array("i"))
         while True:
@@ -117,7 +122,7 @@ def too_costly_error(job: PromptJob, what: str) -> MlccError:
     if job.images is not None:
         return CapacityError(
             f"reading the prompt took {what}, by its images, its length or the model's chat "
-            "template; send smaller images",
+            "template; send smaller images, or less sound",
             code="prompt_too_costly",
         )
     return CapacityError(

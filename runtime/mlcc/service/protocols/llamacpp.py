@@ -99,7 +99,7 @@ async def props(served: ServedModel, request: ApiRequest) -> ApiResponse:
             "chat_template": text.chat_template.source or "",
             "bos_token": special.get("bos_token") or "",
             "eos_token": special.get("eos_token") or "",
-            "modalities": {"vision": served.sees, "audio": False},
+            "modalities": {"vision": served.sees, "audio": served.hears},
             "build_info": f"mlcc {__version__}",
         }
     )

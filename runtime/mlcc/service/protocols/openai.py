@@ -77,6 +77,7 @@ def shown(entry: ModelEntry) -> Model:
         progress=entry.progress,
         sampling=entry.info.sampling,
         image_size=entry.info.image_size,
+        hears=entry.info.hears,
     )
 
 

@@ -66,7 +66,7 @@ async def detokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def apply_template(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /apply-template, with a body as the chat's."""
     body = await served.body(request)
-    parse = partial(parse_chat, sees=served.sees)
+    parse = partial(parse_chat, sees=served.sees, hears=served.hears)
     parsed, ignored = await served.checked(request, body, parse, CHAT)
     served.check_model(parsed.delivery.model)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
@@ -81,7 +81,7 @@ async def _ids(
     """The token ids; the length is not limited, as nothing is computed."""
     if word == "messages":
         chat = {name: body[name] for name in OF_CHAT if name in body}
-        parse = partial(parse_chat, chat, served.sees)
+        parse = partial(parse_chat, chat, served.sees, served.hears)
         plan = await request.offload.check(lambda: ChatPlan(parse(), served.text))
         return (await plan.prompt(served.prompts, MOST_COUNTED, None)).ids
     name, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)

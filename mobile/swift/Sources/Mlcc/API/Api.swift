@@ -55,6 +55,24 @@ extension ImageReference: ExpressibleByStringLiteral {
     public init(stringLiteral value: String) { self = .text(value) }
 }
 
+/// What the file is; its first bytes decide. All but wav need the extra `audio`.
+public struct Format: RawRepresentable, Codable, Hashable, Sendable {
+    /// The word in JSON; a later version may have others than these.
+    public let rawValue: String
+
+    /// The value of a word.
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    /// `wav`
+    public static let wav = Format(rawValue: "wav")
+    /// `flac`
+    public static let flac = Format(rawValue: "flac")
+    /// `mp3`
+    public static let mp3 = Format(rawValue: "mp3")
+    /// `ogg`
+    public static let ogg = Format(rawValue: "ogg")
+}
+
 /// Whether a tool must be called.
 public struct Mode: RawRepresentable, Codable, Hashable, Sendable {
     /// The word in JSON; a later version may have others than these.
@@ -91,14 +109,16 @@ public struct Role: RawRepresentable, Codable, Hashable, Sendable {
     public static let function = Role(rawValue: "function")
 }
 
-/// A text, or parts that are joined: texts, and images for a model that sees. May be null in an
-/// assistant's or a tool's message. A model that reads text only leaves images out of a tool's
-/// message, and refuses others.
+/// A text, or parts that are joined: texts, images for a model that sees, and sounds for one
+/// that hears. May be null in an assistant's or a tool's message. A model that reads text only
+/// leaves images and sounds out of a tool's message, and refuses others.
 public enum ContentPart: Codable, Equatable, Sendable {
     /// A text.
     case text(TextPart)
     /// An image, for a model that sees.
     case image(ImagePart)
+    /// A sound, for a model that hears.
+    case audio(AudioPart)
     /// Words in which the assistant refused.
     case refusal(RefusalPart)
 
@@ -111,6 +131,10 @@ public enum ContentPart: Codable, Equatable, Sendable {
         }
         if let value = try? box.decode(ImagePart.self) {
             self = .image(value)
+            return
+        }
+        if let value = try? box.decode(AudioPart.self) {
+            self = .audio(value)
             return
         }
         if let value = try? box.decode(RefusalPart.self) {
@@ -127,18 +151,19 @@ public enum ContentPart: Codable, Equatable, Sendable {
         switch self {
         case .text(let value): try box.encode(value)
         case .image(let value): try box.encode(value)
+        case .audio(let value): try box.encode(value)
         case .refusal(let value): try box.encode(value)
         }
     }
 }
 
-/// A text, or parts that are joined: texts, and images for a model that sees. May be null in an
-/// assistant's or a tool's message. A model that reads text only leaves images out of a tool's
-/// message, and refuses others.
+/// A text, or parts that are joined: texts, images for a model that sees, and sounds for one
+/// that hears. May be null in an assistant's or a tool's message. A model that reads text only
+/// leaves images and sounds out of a tool's message, and refuses others.
 public enum Content: Codable, Equatable, Sendable {
     /// One text.
     case text(String)
-    /// A text in parts, and images.
+    /// A text in parts, images and sounds.
     case parts([ContentPart])
 
     /// Reads the first type that fits.
@@ -699,6 +724,50 @@ public struct ImagePart: Codable, Equatable, Sendable {
     }
 }
 
+/// A sound in the bytes of its file.
+public struct InputAudio: Codable, Equatable, Sendable {
+    /// The file as base64.
+    public var data: String
+    /// What the file is; its first bytes decide. All but wav need the extra `audio`.
+    public var format: Format?
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        data: String,
+        format: Format? = nil
+    ) {
+        self.data = data
+        self.format = format
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case data
+        case format
+    }
+}
+
+/// A part of a message: a sound, for a model that hears.
+public struct AudioPart: Codable, Equatable, Sendable {
+    /// `type`.
+    public var type: String
+    /// A sound.
+    public var inputAudio: InputAudio
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        type: String = "input_audio",
+        inputAudio: InputAudio
+    ) {
+        self.type = type
+        self.inputAudio = inputAudio
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case type
+        case inputAudio = "input_audio"
+    }
+}
+
 /// A part of an assistant's message: words in which it refused.
 public struct RefusalPart: Codable, Equatable, Sendable {
     /// `type`.
@@ -943,9 +1012,9 @@ public struct ThinkingSwitch: Codable, Equatable, Sendable {
 public struct Message: Codable, Equatable, Sendable {
     /// Author; developer is another name of system, function an older one of tool.
     public var role: Role
-    /// A text, or parts that are joined: texts, and images for a model that sees. May be null
-    /// in an assistant's or a tool's message. A model that reads text only leaves images out of
-    /// a tool's message, and refuses others.
+    /// A text, or parts that are joined: texts, images for a model that sees, and sounds for
+    /// one that hears. May be null in an assistant's or a tool's message. A model that reads
+    /// text only leaves images and sounds out of a tool's message, and refuses others.
     public var content: Content?
     /// Name of the author, for templates that support names.
     public var name: String?
@@ -2505,19 +2574,24 @@ public struct PromptTokensDetails: Codable, Equatable, Sendable {
     public var cachedTokens: Int
     /// Tokens that stand for images, which `prompt_tokens` counts; present if there are any.
     public var imageTokens: Int?
+    /// The same of sound.
+    public var audioTokens: Int?
 
     /// With its fields; those that are nil are left out of the JSON.
     public init(
         cachedTokens: Int,
-        imageTokens: Int? = nil
+        imageTokens: Int? = nil,
+        audioTokens: Int? = nil
     ) {
         self.cachedTokens = cachedTokens
         self.imageTokens = imageTokens
+        self.audioTokens = audioTokens
     }
 
     enum CodingKeys: String, CodingKey {
         case cachedTokens = "cached_tokens"
         case imageTokens = "image_tokens"
+        case audioTokens = "audio_tokens"
     }
 }
 
@@ -3280,7 +3354,7 @@ public struct Model: Codable, Equatable, Sendable {
     public var progress: Double?
     /// Values of a request without its own: temperature, top_p, ...; empty for an encoder.
     public var defaultSampling: [String: Double]
-    /// Of a model that sees: text, image.
+    /// Of a model that sees or hears: text, and image or audio.
     public var inputModalities: [String]?
     /// Of a model that sees: clients may scale larger images down to it.
     public var imageSize: ImageSize?

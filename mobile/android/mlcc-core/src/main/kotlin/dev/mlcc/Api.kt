@@ -26,6 +26,26 @@ public enum class Detail {
     ORIGINAL,
 }
 
+/** What the file is; its first bytes decide. All but wav need the extra `audio`. */
+@Serializable
+public enum class Format {
+    /** `wav` */
+    @SerialName("wav")
+    WAV,
+
+    /** `flac` */
+    @SerialName("flac")
+    FLAC,
+
+    /** `mp3` */
+    @SerialName("mp3")
+    MP3,
+
+    /** `ogg` */
+    @SerialName("ogg")
+    OGG,
+}
+
 /** Whether a tool must be called. */
 @Serializable
 public enum class Mode {
@@ -195,6 +215,24 @@ public data class ImagePart(
     val imageUrl: JsonElement,
 )
 
+/** A sound in the bytes of its file. */
+@Serializable
+public data class InputAudio(
+    /** The file as base64. */
+    val data: String,
+    /** What the file is; its first bytes decide. All but wav need the extra `audio`. */
+    val format: Format? = null,
+)
+
+/** A part of a message: a sound, for a model that hears. */
+@Serializable
+public data class AudioPart(
+    val type: String = "input_audio",
+    /** A sound. */
+    @SerialName("input_audio")
+    val inputAudio: InputAudio,
+)
+
 /** A part of an assistant's message: words in which it refused. */
 @Serializable
 public data class RefusalPart(
@@ -294,9 +332,9 @@ public data class Message(
     /** Author; developer is another name of system, function an older one of tool. */
     val role: Role,
     /**
-     * A text, or parts that are joined: texts, and images for a model that sees. May be null
-     * in an assistant's or a tool's message. A model that reads text only leaves images out of
-     * a tool's message, and refuses others.
+     * A text, or parts that are joined: texts, images for a model that sees, and sounds for
+     * one that hears. May be null in an assistant's or a tool's message. A model that reads
+     * text only leaves images and sounds out of a tool's message, and refuses others.
      */
     val content: Content? = null,
     /** Name of the author, for templates that support names. */
@@ -1485,6 +1523,9 @@ public data class PromptTokensDetails(
     /** Tokens that stand for images, which `prompt_tokens` counts; present if there are any. */
     @SerialName("image_tokens")
     val imageTokens: Long? = null,
+    /** The same of sound. */
+    @SerialName("audio_tokens")
+    val audioTokens: Long? = null,
 )
 
 /** Tokens of the reasoning, and draft tokens (`--speculate`, `prediction`); what there was. */
@@ -1818,7 +1859,7 @@ public data class Model(
     /** Values of a request without its own: temperature, top_p, ...; empty for an encoder. */
     @SerialName("default_sampling")
     val defaultSampling: Map<String, Double>,
-    /** Of a model that sees: text, image. */
+    /** Of a model that sees or hears: text, and image or audio. */
     @SerialName("input_modalities")
     val inputModalities: List<String>? = null,
     /** Of a model that sees: clients may scale larger images down to it. */

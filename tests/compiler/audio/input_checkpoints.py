@@ -1,0 +1,177 @@
+"""Small random language models that read sound in their prompts, made by `transformers`, and its
+arguments for sounds."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import WhisperFeatureExtractor
+
+from tests.compiler.models.helpers.checkpoints import SMALL, save_initialised
+
+AUDIO, BEGIN, END = 130, 129, 128
+SECONDS, BINS = 2, 80
+ROWS = 50 * SECONDS
+"""Of the encoder, for the longest clip."""
+CHUNK = 20
+"""Rows that Qwen2.5-Omni's encoder reads apart: two windows of ten frames."""
+TOWER: dict[str, Any] = {
+    "num_mel_bins": BINS,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "max_source_positions": ROWS,
+}
+Samples = np.ndarray[Any, Any]
+
+
+def qwen2_audio(folder: Path) -> torch.nn.Module:
+    """A Qwen2-Audio in `folder`, and transformers' model of it in float64."""
+    config = transformers.Qwen2AudioConfig(
+        audio_config={"model_type": "qwen2_audio_encoder", **TOWER},
+        text_config={"model_type": "qwen2", **SMALL, "rope_theta": 1000.0},
+        audio_token_index=AUDIO,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.Qwen2AudioForConditionalGeneration, config, folder)
+
+
+def voxtral(folder: Path) -> torch.nn.Module:
+    """A Voxtral in `folder`, and transformers' model of it in float64."""
+    tower = {
+        "hidden_size": 32,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_mel_bins": BINS,
+        "max_source_positions": ROWS,
+    }
+    config = transformers.VoxtralConfig(
+        audio_config={"model_type": "voxtral_encoder", **tower},
+        text_config={"model_type": "llama", **SMALL, "rope_theta": 1000.0},
+        audio_token_id=AUDIO,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.VoxtralForConditionalGeneration, config, folder)
+
+
+MROPE = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
+
+
+def qwen2_5_omni(folder: Path) -> torch.nn.Module:
+    """The thinker of a Qwen2.5-Omni in `folder`, and transformers' model of it in float64."""
+    config = transformers.Qwen2_5OmniThinkerConfig(
+        audio_config={
+            "model_type": "qwen2_5_omni_audio_encoder",
+            **TOWER,
+            "n_window": CHUNK,
+            "output_dim": SMALL["hidden_size"],
+        },
+        vision_config={
+            "depth": 1,
+            "hidden_size": 32,
+            "num_heads": 2,
+            "intermediate_size": 60,
+            "out_hidden_size": SMALL["hidden_size"],
+            "patch_size": 4,
+            "fullatt_block_indexes": [0],
+        },
+        text_config={"model_type": "qwen2_5_omni_text", **SMALL, "rope_parameters": MROPE},
+        audio_token_index=AUDIO,
+        audio_start_token_id=BEGIN,
+        audio_end_token_id=END,
+        image_token_index=127,
+        video_token_index=126,
+        vision_start_token_id=125,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.Qwen2_5OmniThinkerForConditionalGeneration, config, folder)
+
+
+FAMILIES = {"qwen2_audio": qwen2_audio, "voxtral": voxtral, "qwen2_5_omni": qwen2_5_omni}
+LENGTHS: dict[str, tuple[float, float, float]] = {
+    "qwen2_audio": (SECONDS, 0.7131, 1.3),
+    "voxtral": (SECONDS, 0.7131, 2.4),
+    "qwen2_5_omni": (SECONDS, 0.7131, 2.37),
+}
+"""Seconds of each of the sounds. Voxtral fills a clip, Qwen2.5-Omni hears several."""
+
+
+def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
+    config._attn_implementation = "eager"
+    for part in (config.audio_config, config.text_config):
+        part._attn_implementation = "eager"
+    torch.manual_seed(0)
+    oracle = save_initialised(kind(config), folder)
+    words = {f"w{i}": i for i in range(END)}
+    words |= {"<|audio_eos|>": END, "<|audio_bos|>": BEGIN, "<|AUDIO|>": AUDIO}
+    tokenizer = Tokenizer(WordLevel(words, "w0"))
+    tokenizer.add_special_tokens(["<|audio_eos|>", "<|audio_bos|>", "<|AUDIO|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = extractor(SECONDS).to_dict()
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return oracle
+
+
+def extractor(seconds: int) -> WhisperFeatureExtractor:
+    """Transformers' own, of windows of so many seconds."""
+    return WhisperFeatureExtractor(feature_size=BINS, chunk_length=seconds)
+
+
+def sounds(family: str) -> list[Samples]:
+    """Three of float32 samples at 16 kHz: noise, tones, and tones that end."""
+    rng, made = np.random.default_rng(0), []
+    for kind, seconds in enumerate(LENGTHS[family]):
+        time = np.arange(int(seconds * 16000)) / 16000
+        tones = sum(np.sin(2 * np.pi * f * time * (1 + 0.1 * time)) for f in (220, 431, 1700))
+        noise = rng.normal(0, 0.1, len(time))
+        made.append((noise, 0.2 * tones, 0.1 * tones * (time < 1.1))[kind].astype(np.float32))
+    return made
+
+
+def array_of(samples: Samples) -> array[float]:
+    return array("f", samples.tobytes())
+
+
+def given(family: str, ids: torch.Tensor, heard: Sequence[Samples]) -> dict[str, Any]:
+    """Arguments of transformers' model beside the ids of a prompt, as its processors make them."""
+    if not heard:
+        return {}
+    if family == "voxtral":
+        return {"input_features": torch.cat([_windows(each) for each in heard])}
+    longest = {"qwen2_audio": SECONDS, "qwen2_5_omni": 300}[family]
+    made = extractor(longest)(
+        heard,
+        sampling_rate=16000,
+        padding="max_length",
+        return_attention_mask=True,
+        return_tensors="pt",
+    )
+    return {
+        "input_features": made["input_features"].double(),
+        "feature_attention_mask": made["attention_mask"],
+        "attention_mask": torch.ones_like(ids),
+    }
+
+
+def _windows(samples: Samples) -> torch.Tensor:
+    """Of one sound f64[windows, bins, 2 * ROWS], as VoxtralProcessor cuts it."""
+    made = extractor(SECONDS)(
+        samples,
+        sampling_rate=16000,
+        padding=True,
+        truncation=False,
+        pad_to_multiple_of=SECONDS * 16000,
+        return_tensors="pt",
+    )
+    return made["input_features"].reshape(BINS, -1, 2 * ROWS).transpose(0, 1).double()

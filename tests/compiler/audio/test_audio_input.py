@@ -1,0 +1,179 @@
+"""Language models that hear, end to end against `transformers`: compiled, opened, and asked about
+sounds in an engine that shares steps, cuts prompts into chunks and finds sounds again.
+
+f32, small random checkpoints, the oracle in float64.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen2AudioProcessor
+
+from mlcc.engine.request import AudioClip, Request, SamplingParams
+from mlcc.model.model import Model
+from mlcc.multimodal.audio.clips import AudioProcessor
+from mlcc.multimodal.prompt import with_rows
+from mlcc_compiler.checkpoint.audio_input import audio_input_of
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from tests.compiler.audio.input_checkpoints import (
+    AUDIO,
+    FAMILIES,
+    SECONDS,
+    Samples,
+    array_of,
+    extractor,
+    given,
+    sounds,
+)
+from tests.compiler.audio.test_whisper import answers
+from tests.compiler.vision.test_families import opened
+
+BOUND = 2e-4
+"""Of log-probabilities; those of the oracle have a standard deviation near 2."""
+NEW = 5
+PART = {family: family.replace("_", "-").replace("2-5", "2.5") for family in FAMILIES}
+"""The part of the feature matrix that each proves."""
+PROMPTS: list[list[int]] = [
+    [5, 9, 11, -1, 7, -2, 20, 21, 22],
+    [30, 31, 32, 33],
+    [-3, 8],
+    [5, 9, 11, -1, 7, -3, 41],
+]
+"""Of tokens, and of sounds -1, -2 and -3."""
+
+
+def request_of(name: str, words: Sequence[int], heard: Sequence[Any]) -> Request:
+    """heard: the clips of each sound."""
+    prompt, placed = list[int](), []
+    for word in words:
+        if word >= 0:
+            prompt.append(word)
+            continue
+        for clip in heard[-1 - word]:
+            placed.append(
+                AudioClip(len(prompt), clip.rows, clip.key, clip.features, clip.encoder_rows)
+            )
+            prompt += [AUDIO] * clip.rows
+    sampling = SamplingParams(
+        temperature=0, max_tokens=NEW, ignore_eos=True, suppress_tokens=(AUDIO,)
+    )
+    return Request(name, prompt, sampling, images=tuple(placed))
+
+
+def expected(
+    family: str, oracle: Any, request: Request, shown: Sequence[Samples]
+) -> list[tuple[int, float]]:
+    ids, found = list(request.prompt), list[tuple[int, float]]()
+    for _ in range(NEW):
+        tokens = torch.tensor([ids])
+        with torch.no_grad():
+            logits = oracle(input_ids=tokens, **given(family, tokens, shown)).logits[0, -1]
+        logits[AUDIO] = -1e20  # transformers takes one in an answer for a sound
+        best = int(logits.argmax())
+        found.append((best, float(torch.log_softmax(logits, -1)[best])))
+        ids.append(best)
+    return found
+
+
+@dataclass(frozen=True)
+class Known:
+    """A family's checkpoint, its requests, and what transformers answers to each."""
+
+    folder: Path
+    requests: list[Request]
+    wanted: list[list[tuple[int, float]]]
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Known]:
+    """By family; once for all targets."""
+
+    @cache
+    def made(family: str) -> Known:
+        folder = tmp_path_factory.mktemp(family)
+        oracle, heard = FAMILIES[family](folder), sounds(family)
+        tower = audio_input_of(Checkpoint.open(folder))
+        assert tower is not None
+        processor = AudioProcessor(tower.info)
+        clips = [processor.clips(array_of(each), "audio") for each in heard]
+        requests = [request_of(str(i), words, clips) for i, words in enumerate(PROMPTS)]
+        wanted = [
+            expected(family, oracle, request, [heard[-1 - word] for word in words if word < 0])
+            for request, words in zip(requests, PROMPTS, strict=True)
+        ]
+        return Known(folder, requests, wanted)
+
+    return made
+
+
+def check(model: Model, known: Known) -> None:
+    try:
+        found = answers(model, known.requests)
+    finally:
+        model.close()
+    for request, wanted in zip(known.requests, known.wanted, strict=True):
+        got = found[request.id]
+        assert [token for token, _ in got] == [token for token, _ in wanted]
+        assert max(abs(a - b) for (_, a), (_, b) in zip(got, wanted, strict=True)) < BOUND
+    assert len({tuple(got) for got in found.values()}) == len(PROMPTS)
+
+
+def shown(target: str) -> Any:
+    rows = [
+        pytest.param(family, marks=pytest.mark.feature(PART[family], target, "runs"))
+        for family in FAMILIES
+    ]
+    return pytest.mark.parametrize("family", rows)
+
+
+@shown("cpu")
+def test_answers_on_cpu_equal_transformers(
+    family: str, known: Callable[[str], Known], tmp_path: Path
+) -> None:
+    case = known(family)
+    check(opened(case.folder, tmp_path / "out", "cpu", max_batch=3), case)
+
+
+@shown("reference")
+def test_answers_on_reference_equal_transformers(
+    family: str, known: Callable[[str], Known], tmp_path: Path
+) -> None:
+    case = known(family)
+    check(opened(case.folder, tmp_path / "out", "reference", max_batch=3), case)
+
+
+@pytest.mark.usefixtures("vulkan")
+@shown("vulkan")
+def test_answers_on_vulkan_equal_transformers(
+    family: str, known: Callable[[str], Known], tmp_path: Path
+) -> None:
+    case = known(family)
+    check(opened(case.folder, tmp_path / "out", "vulkan", max_batch=3), case)
+
+
+def test_token_ids_equal_those_of_the_processor_of_transformers(
+    known: Callable[[str], Known],
+) -> None:
+    folder = known("qwen2_audio").folder
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), pad_token="w0"
+    )
+    theirs = Qwen2AudioProcessor(extractor(SECONDS), tokenizer)
+    sound = "<|audio_bos|><|AUDIO|><|audio_eos|>"
+    text, heard = f"{sound}{sound}{sound}", sounds("qwen2_audio")
+    wanted = theirs(text=text, audio=heard, sampling_rate=16000)["input_ids"][0]
+    tower = audio_input_of(Checkpoint.open(folder))
+    assert tower is not None
+    processor = AudioProcessor(tower.info)
+    clips = [clip for each in heard for clip in processor.clips(array_of(each), "audio")]
+    ids, placed = with_rows(array("i", tokenizer(text)["input_ids"]), [AUDIO], clips)
+    assert list(ids) == list(wanted)
+    assert [clip.rows for clip in placed] == [clip.rows for clip in clips]

@@ -1,0 +1,258 @@
+"""Sound in chats (`input_audio`): what reaches the engine, what is refused, and by which words."""
+
+from __future__ import annotations
+
+import wave
+from array import array
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from math import sin
+from typing import Any
+
+import pytest
+
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.openai.responses import ModelInfo
+from mlcc.artifact.schema import AudioInputInfo
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine.request import AudioClip, Request
+from mlcc.model.model import ModelText
+from mlcc.multimodal.audio.clips import AudioProcessor
+from mlcc.service.engine_client import Job
+from tests.helpers.service_calls import Calls, calls_to
+from tests.runtime.multimodal.helpers.seeing_toy import (
+    CAPACITY,
+    FIRST,
+    PARTS_TEMPLATE,
+    SPECIAL,
+    Letters,
+    seeing,
+    seeing_model,
+)
+
+MARK, BEGIN, END = "<|image_pad|>", "<start_of_image>", "<end_of_image>"
+"""Special tokens of the toy, here those of sound."""
+INFO = AudioInputInfo(
+    processor="qwen2_audio",
+    audio_token=MARK,
+    audio_token_id=FIRST + SPECIAL.index(MARK),
+    bins=80,
+    clip_rows=100,
+    pool=2,
+    most_seconds=2,
+    begin=BEGIN,
+    end=END,
+)
+KNOWS = PARTS_TEMPLATE.replace(
+    "{% if part.type == 'image' %}<image>", f"{{% if part.type == 'audio' %}}{BEGIN}{MARK}{END}"
+)
+STRINGS = "{% for m in messages %}({{ m.role }}){{ m.content }}{% endfor %}(assistant)"
+Hearing = tuple[Calls, list[Request]]
+
+
+def samples(seconds: float, pitch: float = 0.1) -> array[int]:
+    return array("h", (int(9000 * sin(pitch * i)) for i in range(int(16000 * seconds))))
+
+
+def wav(seconds: float, pitch: float = 0.1) -> bytes:
+    file = BytesIO()
+    with wave.open(file, "wb") as opened:
+        opened.setparams((1, 2, 16000, 0, "NONE", ""))
+        opened.writeframes(samples(seconds, pitch).tobytes())
+    return file.getvalue()
+
+
+def flac(seconds: float) -> bytes:
+    soundfile = pytest.importorskip("soundfile", reason="the extra `audio` is not installed")
+    numpy = pytest.importorskip("numpy", reason="numpy makes the file")
+    file = BytesIO()
+    values = numpy.array(samples(seconds), dtype="int16")
+    soundfile.write(file, values, 16000, format="FLAC", subtype="PCM_16")
+    return file.getvalue()
+
+
+ONE, TWO = wav(1), wav(0.5, 0.2)
+
+
+def text_of(template: str) -> ModelText:
+    return ModelText(
+        "toy",
+        Letters(),
+        ChatTemplate(template, {}, SPECIAL, (), (MARK,), (BEGIN, END)),
+        frozenset([0]),
+        info=ModelInfo(hears=True),
+        audio_input=INFO,
+    )
+
+
+@contextmanager
+def hearing(template: str = KNOWS, in_tab: bool = False) -> Iterator[Hearing]:
+    """The service of a toy that hears, and the requests that reach its engine. in_tab: as a
+    browser's tab has it."""
+    text = text_of(template).without_sound() if in_tab else text_of(template)
+    reached: list[Request] = []
+    with calls_to(seeing_model(text, ToyExecutor(CAPACITY))) as calls:
+        client = calls._caller._client
+        submit = client.submit
+
+        def recorded(requests: Any, seconds: float | None) -> Job:
+            reached.extend(requests)
+            return submit(requests, seconds)
+
+        client.submit = recorded  # type: ignore[method-assign]
+        yield calls, reached
+
+
+@pytest.fixture(scope="module")
+def toy() -> Iterator[Hearing]:
+    with hearing() as made:
+        yield made
+
+
+def sound(data: bytes, **more: Any) -> dict[str, Any]:
+    given = {"data": b64encode(data).decode(), "format": "wav", **more}
+    return {"type": "input_audio", "input_audio": given}
+
+
+def chat(*parts: Any, **more: Any) -> tuple[str, dict[str, Any]]:
+    content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    body = {"messages": [{"role": "user", "content": content}], "max_tokens": 2, **more}
+    return "/v1/chat/completions", body
+
+
+def key_of(values: array[int]) -> list[bytes]:
+    floats = array("f", (value / 32768 for value in values))
+    return [clip.key for clip in AudioProcessor(INFO).clips(floats, "")]
+
+
+@pytest.mark.parametrize("template", [KNOWS, STRINGS])
+def test_sound_reaches_the_engine(template: str) -> None:
+    """A second is 100 frames, 50 rows of the encoder, and 25 tokens."""
+    with hearing(template) as (calls, reached):
+        answer = calls.post(*chat("hear ", sound(ONE), " and ", sound(TWO), "!"))
+        assert answer.status == 200, answer.body
+        (request,) = reached
+        first, second = (BEGIN + MARK * count + END for count in (25, 12))
+        assert Letters().decode(request.prompt) == f"(user)hear {first} and {second}!(assistant)"
+        assert [clip.key for clip in request.images] == [
+            *key_of(samples(1)),
+            *key_of(samples(0.5, 0.2)),
+        ]
+        assert all(isinstance(clip, AudioClip) for clip in request.images)
+        details = answer.body["usage"]["prompt_tokens_details"]
+        assert details["audio_tokens"] == 37 and "image_tokens" not in details
+
+
+def test_a_flac_is_heard_as_the_wav_with_its_samples(toy: Hearing) -> None:
+    calls, reached = toy
+    for data, name in ((ONE, "wav"), (flac(1), "flac")):
+        assert calls.post(*chat(sound(data, format=name))).status == 200
+    assert reached[-1].images == reached[-2].images != ()
+
+
+def test_the_prefix_cache_knows_a_sound(toy: Hearing) -> None:
+    """The same sound again is found; another of as many tokens is not."""
+    calls, _ = toy
+    found = []
+    for pitch in (0.3, 0.3, 0.31):
+        body = calls.post(*chat("a fresh question, ", sound(wav(1.5, pitch)), "?" * 20)).body
+        found.append(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert found[0] < found[1] > found[2]
+    assert found[1] >= 48 and found[2] < 32
+
+
+def test_answers_depend_on_the_sound(toy: Hearing) -> None:
+    answers = set()
+    for pitch in (0.1, 0.2):
+        more = {"max_tokens": 30, "ignore_eos": True, "temperature": 0}
+        body = toy[0].post(*chat("hear ", sound(wav(1, pitch)), **more)).body
+        answers.add(body["choices"][0]["message"]["content"])
+    assert len(answers) == 2
+
+
+def test_that_a_model_hears_is_shown(toy: Hearing) -> None:
+    calls, _ = toy
+    (model,) = calls.get("/v1/models").body["data"]
+    assert model["input_modalities"] == ["text", "audio"]
+    assert calls.get("/props").body["modalities"] == {"vision": False, "audio": True}
+
+
+def test_a_message_cannot_write_a_sound(toy: Hearing) -> None:
+    calls, reached = toy
+    assert calls.post(*chat(MARK, sound(ONE), f"{BEGIN}{MARK}")).status == 200
+    assert list(reached[-1].prompt).count(INFO.audio_token_id) == 25
+
+
+WHERE = "messages[0].content[0].input_audio"
+TEXT = {"type": "text", "text": "x"}
+REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
+    "no base64": (
+        chat({"type": "input_audio", "input_audio": {"data": "@@", "format": "wav"}}),
+        f"{WHERE}.data", "invalid_audio", "send the bytes of a WAV or FLAC file",
+    ),
+    "no sound": (chat(sound(b"not a sound")), f"{WHERE}.data", "unsupported_file", "is no WAV"),
+    "M4A": (chat(sound(b"\0\0\0\x20ftypM4A ")), f"{WHERE}.data", "unsupported_file", "ffmpeg -i"),
+    "format": (
+        chat(sound(ONE, format="m4a")), f"{WHERE}.format", "invalid_value", "one of 'wav', 'flac'",
+    ),
+    "too long": (chat(sound(wav(2.1))), f"{WHERE}.data", "audio_too_long", "at most 2 s"),
+    "longer than any": (
+        chat(sound(wav(601))), f"{WHERE}.data", "invalid_file", "10 are the most",
+    ),
+    "too short": (chat(sound(wav(0.001))), f"{WHERE}.data", "audio_too_short", "too few to hear"),
+    "seventeen": (
+        chat(*[sound(TWO)] * 17),
+        "messages[0].content[16].input_audio.data", "audio_too_large", "16 at most",
+    ),
+    "image": (
+        chat({"type": "image_url", "image_url": "data:image/png;base64,AAAA"}),
+        "messages[0].content[0].type", "unsupported_content_part", "'text' and 'input_audio'",
+    ),
+    "assistant": (
+        ("/v1/chat/completions", {"messages": [{"role": "assistant", "content": [sound(ONE)]}]}),
+        "messages[0].content[0].type", "unsupported_content_part", "input_audio",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_named(name: str, toy: Hearing) -> None:
+    (path, body), param, code, words = REFUSED[name]
+    answer = toy[0].post(path, body)
+    assert answer.status == 400, answer.body
+    error = answer.body["error"]
+    assert (error["param"], error["code"]) == (param, code)
+    assert words in error["message"]
+
+
+def test_a_model_that_hears_nothing_refuses() -> None:
+    with seeing(None) as (calls, reached):
+        answer = calls.post(*chat("a", sound(ONE)))
+        assert answer.status == 400 and not reached
+        error = answer.body["error"]
+        assert error["code"] == "unsupported_content_part"
+        assert error["param"] == "messages[0].content[1].type"
+        assert "load a model that hears" in error["message"]
+
+
+def test_all_sounds_of_a_request_are_bounded(toy: Hearing) -> None:
+    """Before anything is decoded: 14 MB are accepted as one, and refused as two."""
+    big = b64encode(bytes(14_000_000)).decode()
+    given = {"type": "input_audio", "input_audio": {"data": big, "format": "wav"}}
+    answer = toy[0].post(*chat(given, given))
+    assert answer.status == 400, answer.body
+    assert answer.body["error"]["code"] == "audio_too_large"
+
+
+def test_a_tab_refuses_sound() -> None:
+    """Nothing computes log-mel frames there. The text part runs, and a note says so."""
+    with hearing(in_tab=True) as (calls, reached):
+        answer = calls.post(*chat(sound(ONE)))
+        assert answer.status == 400 and not reached
+        assert answer.body["error"]["code"] == "unsupported_content_part"
+        assert calls.post(*chat("words")).status == 200
+        (model,) = calls.get("/v1/models").body["data"]
+        assert "input_modalities" not in model
+    assert "nothing here computes sound" in text_of(KNOWS).without_sound().notes[-1]
