@@ -23,6 +23,7 @@ from mlcc.embedded.tower import TabTower
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
+from mlcc.engine.request import AudioClip
 from mlcc.errors import DeviceLostError, MlccError, UnsupportedError, public_error
 from mlcc.lora.loader import AdapterLoader
 
@@ -188,7 +189,7 @@ class LoopDriver(BaseDriver):
         the requests that wait for it may be cancelled."""
         images, t0 = self._engine.images, perf_counter()
         image = images.to_encode[0]
-        if self._tower is None:
+        if self._tower is None or isinstance(image.tile, AudioClip):
             raise UnsupportedError("the model was opened without its tower")
         assert image.tile is not None
         rows = await self._tower.encode(image.tile)
