@@ -53,8 +53,13 @@ def engine(folder: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def tab(folder: Path) -> Iterator[str]:
-    with bridge("chromium", compiled(folder, "webgpu", Choices(f16=False))) as url:
+def model(folder: Path) -> Path:
+    return compiled(folder, "webgpu", Choices(f16=False))
+
+
+@pytest.fixture(scope="module")
+def tab(model: Path) -> Iterator[str]:
+    with bridge("chromium", model) as url:
         yield url
 
 
@@ -114,3 +119,13 @@ def test_a_body_that_is_no_form_is_refused(tab: str) -> None:
     assert response.status_code == 400, response.text
     message = response.json()["error"]["message"]
     assert "the body is no form, and was declared as 'application/json'" in message
+
+
+def test_node_transcribes_a_wav(engine: Engine, model: Path) -> None:
+    data = recording(1.2, 3)
+    wanted: Any = engine.audio.transcriptions.create(file=data, language="en").text
+    with bridge("node", model) as url:
+        files, form = {"file": ("a.wav", data)}, {"language": "en"}
+        response = httpx.post(f"{url}/v1/audio/transcriptions", data=form, files=files, timeout=120)
+    assert response.status_code == 200, response.text
+    assert response.json()["text"] == wanted
