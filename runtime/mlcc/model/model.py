@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 from mlcc.api.chat_template.images import ImageTexts
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.api.openai.infill import Infill, family_of
+from mlcc.api.openai.models import ModelInfo
 from mlcc.api.openai.requests import SamplingOptions
-from mlcc.api.openai.responses import ModelInfo
 from mlcc.api.parsers.output_format import (
     REASONING_PARSERS,
     TOOL_PARSERS,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.openai.models import ModelInfo
 from mlcc.api.openai.requests import default_sampling, recommended
-from mlcc.api.openai.responses import ModelInfo
 from mlcc.artifact.generation_config import tokens_never_sampled
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.text_files import TOKENIZER, Read, chat_templates, generation_config, text_files

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 from mlcc.api.errors import NotFoundError
 from mlcc.api.openai.embeddings import writes_nothing
-from mlcc.api.openai.responses import ModelInfo
+from mlcc.api.openai.models import ModelInfo
 from mlcc.api.openai.shapes import ModelState
 from mlcc.api.schema.schema import Object
 from mlcc.api.schema.unknown_fields import MOST, header, merged_headers, unknown

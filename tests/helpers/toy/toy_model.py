@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.openai.models import ModelInfo
 from mlcc.api.openai.requests import default_sampling
-from mlcc.api.openai.responses import ModelInfo
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity

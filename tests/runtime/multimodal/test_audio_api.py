@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mlcc.api.chat_template.template import ChatTemplate
-from mlcc.api.openai.responses import ModelInfo
+from mlcc.api.openai.models import ModelInfo
 from mlcc.artifact.schema import AudioInputInfo
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.request import AudioClip, Request

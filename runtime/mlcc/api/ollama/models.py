@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.openai.responses import ModelInfo
+from mlcc.api.openai.models import ModelInfo
 
 VERSION = "0.12.11"
 """The version of Ollama's API that is implemented. Clients check it before they use tools, thinking

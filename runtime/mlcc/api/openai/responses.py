@@ -1,32 +1,26 @@
 """Responses of /v1/completions and /v1/chat/completions in OpenAI's shapes (`shapes.py`), whole and
-in chunks, with reasoning, tool calls and log-probabilities; entries of /v1/models.
+in chunks, with reasoning, tool calls and log-probabilities (`logprobs.py`).
 
 Ids and times come from the caller: nothing here reads a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import Any, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypedDict
 
+from mlcc.api.openai.logprobs import chat_logprobs, completion_logprobs, without_control
 from mlcc.api.openai.shapes import (
     AssistantMessage,
     ChatCompletion,
     ChatCompletionChunk,
     ChatDelta,
     ChatLogprobs,
-    ChatToken,
-    ChatTokenLogprob,
     Completion,
     CompletionChunk,
     CompletionLogprobs,
     CompletionTokensDetails,
     FinishReason,
-    ImageSize,
-    Model,
-    ModelPermission,
-    ModelState,
     ToolCall,
     ToolCallDelta,
     Usage,
@@ -35,47 +29,8 @@ from mlcc.api.parsers.answer import AnswerReader
 from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, OutputParser, ReasoningDelta
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import FinishReason as EngineReason
-from mlcc.engine.text.logprobs import Candidate, TokenLogprob
+from mlcc.engine.text.logprobs import TokenLogprob
 from mlcc.util.fast_dataclass import fast_dataclass
-
-
-@fast_dataclass(frozen=True)
-class ModelInfo:
-    """Metadata of an artifact; the defaults describe a model without one."""
-
-    architecture: str = "unknown"
-    """The checkpoint's `model_type`: llama, qwen2, ..."""
-    quantization: str = "unknown"
-    device: str = "cpu"
-    """The device it was compiled for: cpu, cuda, metal, vulkan, webgpu."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """The numbers of the architecture, from the manifest."""
-    vocab_size: int = 0
-    parameters: int = 0
-    """Number of weights; 0 = unknown."""
-    weights_bytes: int = 0
-    """Bytes of the weights in the artifact."""
-    device_bytes: int = 0
-    """Planned bytes of weights, caches and scratch memory on the device."""
-    sampling: Mapping[str, float] = field(default_factory=dict)
-    """Sampling of a request without parameters of its own; {} for an encoder."""
-    digest: str = ""
-    """sha256 in hex over the hashes of the artifact's files."""
-    image_size: ImageSize | None = None
-    """The largest image that gains a model anything; None = it reads no images."""
-    hears: bool = False
-    """Whether prompts may have sound."""
-
-    @property
-    def sees(self) -> bool:
-        """Whether prompts may have images."""
-        return self.image_size is not None
-
-    @property
-    def fingerprint(self) -> str:
-        """OpenAI's `system_fingerprint`; "" without a digest."""
-        return self.digest and f"fp_{self.digest[:12]}"
-
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
 """Finish reasons in OpenAI's API; the engine's others are errors."""
@@ -308,127 +263,6 @@ class CompletionChunks(Chunks):
         return chunk
 
 
-def _permission(name: str, created: int) -> ModelPermission:
-    return {
-        "id": f"modelperm-{name}",
-        "object": "model_permission",
-        "created": created,
-        "allow_create_engine": False,
-        "allow_sampling": True,
-        "allow_logprobs": True,
-        "allow_search_indices": False,
-        "allow_view": True,
-        "allow_fine_tuning": False,
-        "organization": "*",
-        "group": None,
-        "is_blocking": False,
-    }
-
-
-def model(
-    name: str,
-    created: int,
-    *,
-    state: ModelState,
-    context: int,
-    aliases: Sequence[str] = (),
-    memory_bytes: int | None = None,
-    requests: int = 0,
-    parent: str | None = None,
-    progress: float | None = None,
-    sampling: Mapping[str, float] | None = None,
-    image_size: ImageSize | None = None,
-    hears: bool = False,
-) -> Model:
-    """One entry of /v1/models."""
-    made: Model = {
-        "id": name,
-        "object": "model",
-        "created": created,
-        "owned_by": "mlcc",
-        "state": state,
-        "context_length": context,
-        "aliases": list(aliases),
-        "memory_bytes": memory_bytes,
-        "requests": requests,
-        "max_model_len": context,
-        "parent": parent,
-        "root": parent or name,
-        "permission": [_permission(name, created)],
-        "progress": progress,
-        "default_sampling": dict(sampling or {}),
-    }
-    if image_size is not None:
-        made["input_modalities"] = ["text", "image"]
-        made["image_size"] = image_size
-    if hears:
-        made["input_modalities"] = [*made.get("input_modalities", ["text"]), "audio"]
-    return made
-
-
-LEAST = -9999.0
-"""OpenAI's value for less likely tokens: JSON has no infinity."""
-
-
-def chat_logprobs(tokens: Sequence[TokenLogprob]) -> ChatLogprobs:
-    """Log-probabilities of a chat's answer, or of a piece of it; control tokens are left out: the
-    entries are those of the content (OpenAI's API reference)."""
-    content: list[ChatTokenLogprob] = [
-        {
-            **_chat_token(token.chosen),
-            "top_logprobs": [_chat_token(other) for other in token.top if not other.control],
-        }
-        for token in _without_control(tokens)
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _without_control(tokens: Sequence[TokenLogprob]) -> list[TokenLogprob]:
-    return [token for token in tokens if not token.chosen.control]
-
-
-def _chat_token(token: Candidate) -> ChatToken:
-    return {
-        "token": token.text,
-        "logprob": max(token.logprob, LEAST),
-        "bytes": None if token.bytes is None else [*token.bytes],
-    }
-
-
-def completion_logprobs(
-    tokens: Sequence[TokenLogprob], prompt: Sequence[TokenLogprob] = (), echo: str = ""
-) -> CompletionLogprobs:
-    """Log-probabilities of a completion, or of a piece of it. prompt: the tokens before it that are
-    reported as well; echo: the text before it."""
-    reported = [*prompt, *tokens]
-    first = [None] if prompt else []
-    rest = reported[len(first) :]
-    return {
-        "tokens": [_written(token.chosen) for token in reported],
-        "token_logprobs": [*first, *(max(token.chosen.logprob, LEAST) for token in rest)],
-        "top_logprobs": [*first, *map(_by_text, rest)],
-        "text_offset": [
-            *(token.offset for token in prompt),
-            *(len(echo) + token.offset for token in tokens),
-        ],
-    }
-
-
-def _by_text(token: TokenLogprob) -> dict[str, float]:
-    """The likeliest tokens and the chosen one by their texts; the likeliest of equal texts."""
-    found: dict[str, float] = {}
-    for candidate in (*token.top, token.chosen):
-        found.setdefault(_written(candidate), max(candidate.logprob, LEAST))
-    return found
-
-
-def _written(token: Candidate) -> str:
-    """A token's text; for a part of a character its bytes in OpenAI's form: `bytes:\\xe2\\x82`."""
-    if token.bytes is None or token.text.encode() == token.bytes:
-        return token.text
-    return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.bytes)
-
-
 NewParser = Callable[[], OutputParser | None]
 """Makes a parser for one answer; None = the answer is plain text."""
 
@@ -513,7 +347,7 @@ class ChatChunks(Chunks):
 
     def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer."""
-        self._pending[index].extend(_without_control(delta.token_logprobs))
+        self._pending[index].extend(without_control(delta.token_logprobs))
         return self._deltas(index, self._readers[index].push(delta.text, len(delta.token_ids)))
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:

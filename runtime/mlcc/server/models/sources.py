@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from mlcc.api.openai.responses import ModelInfo
+from mlcc.api.openai.models import ModelInfo
 from mlcc.artifact.expert_weights import expert_bytes
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc.api.errors import EngineDiedError
-from mlcc.api.openai.responses import model
+from mlcc.api.openai.models import model
 from mlcc.api.openai.shapes import Model
 from mlcc.errors import MlccError
 from mlcc.service.generate import Generation, generate_chat, generate_completion

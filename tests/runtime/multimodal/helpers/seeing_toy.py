@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from mlcc.api.chat_template.template import ChatTemplate
-from mlcc.api.openai.responses import ModelInfo
+from mlcc.api.openai.models import ModelInfo
 from mlcc.artifact.schema import VisionInfo
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.batch.batch import Capacity

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from mlcc.api.openai import responses
-from mlcc.api.openai.responses import completion_logprobs
+from mlcc.api.openai.logprobs import completion_logprobs
 from mlcc.api.openai_responses import request as responses_request
 from mlcc.api.openai_responses.item_fields import known
 from mlcc.api.schema.tool_fields import Tool
