@@ -17,12 +17,16 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2AudioProcessor
 
+from mlcc.artifact.folder import Artifact
 from mlcc.engine.request import AudioClip, Request, SamplingParams
 from mlcc.model.model import Model
 from mlcc.multimodal.audio.clips import AudioProcessor
 from mlcc.multimodal.prompt import with_rows
 from mlcc_compiler.checkpoint.audio_input import audio_input_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
 from tests.compiler.audio.input_checkpoints import (
     AUDIO,
     FAMILIES,
@@ -157,6 +161,31 @@ def test_answers_on_vulkan_equal_transformers(
 ) -> None:
     case = known(family)
     check(opened(case.folder, tmp_path / "out", "vulkan", max_batch=3), case)
+
+
+ELSEWHERE = ("webgpu", "cuda", "metal", "android")
+SHORT = {("qwen2_audio", "metal")}
+"""Compiled in every run, the others with --long."""
+
+
+def compiles(family: str, target: str) -> Any:
+    marks = [pytest.mark.feature(PART[family], target, "compiles")]
+    marks += [] if (family, target) in SHORT else [pytest.mark.long]
+    return pytest.param(family, target, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("family", "target"), [compiles(family, t) for family in FAMILIES for t in ELSEWHERE]
+)
+def test_model_and_tower_compile_elsewhere(family: str, target: str, tmp_path: Path) -> None:
+    FAMILIES[family](tmp_path)
+    row = get_target(target, Choices(archs=("sm_90",) if target == "cuda" else ()))
+    options = Options(quant="q4", max_batch=2)
+    out = compile_model(Checkpoint.open(tmp_path), row, tmp_path / "compiled", options, Progress())
+    whole, tower = (Artifact.open(path, host=False).manifest for path in (out, out / "audio"))
+    assert whole.target.name == tower.target.name == target
+    assert whole.embeddings and tower.encoder and whole.audio_input
+    assert whole.embeddings.width == tower.encoder.width
 
 
 def test_token_ids_equal_those_of_the_processor_of_transformers(
