@@ -6,8 +6,9 @@
 Requests of all protocols (`soak_requests.py`), random from one seed: short and long prompts, half
 of them with a shared prefix; greedy and sampled; several answers to one prompt; grammars; slow
 readers; clients that disconnect; invalid and huge bodies; a batch beneath all that
-(`soak_batch.py`), and with `--grpc-port` calls by gRPC (`soak_grpc.py`). The pool is so small that
-sequences are preempted and recomputed. `--kills` ends the engine, or a process that reads prompts
+(`soak_batch.py`), and with `--grpc-port` calls by gRPC (`soak_grpc.py`). A Whisper gets forms with
+recordings in place of all these (`soak_speech.py`). The pool is so small that sequences are
+preempted and recomputed. `--kills` ends the engine, or a process that reads prompts
 or bodies, by SIGKILL that often. A separate connection asks `/ready` every 10 ms; its times show
 stalls of the event loop, and `--watch` tells those apart that the machine caused (`loop_watch.py`).
 Prints samples (memory, threads and open files of the server's processes, pages in use) and one JSON
@@ -43,6 +44,7 @@ from benchmarks.server.serve import serving
 from benchmarks.server.soak_batch import BatchBeneath
 from benchmarks.server.soak_grpc import GrpcBeneath
 from benchmarks.server.soak_requests import Call, Outcome, Requests, outcome, words
+from benchmarks.server.soak_speech import SpeechRequests
 
 SAMPLES = 40
 """Number of printed samples."""
@@ -175,19 +177,21 @@ class Soak:
         grammars: bool = True,
         context: ssl.SSLContext | None = None,
         grpc_port: int = 0,
+        speech: SpeechRequests | None = None,
     ) -> None:
+        """speech: the requests of a model that transcribes, which answers no others."""
         self._url, self._pid, self._count, self._clients = url, pid, requests, clients
         self._client = Client(url, context)
-        self._batch = BatchBeneath(url, context)
+        self._batch = BatchBeneath(url, context) if speech is None else None
         self._context = context
         model = model_of(url, context)
         sees = "image" in model.get("input_modalities", ())
         self._grpc = GrpcBeneath(grpc_port, str(model["id"]), seed)
-        self._requests = Requests(seed, vocab, str(model["id"]), grammars, sees)
+        self._requests = speech or Requests(seed, vocab, str(model["id"]), grammars, sees)
         self._rng = random.Random(seed)
         self._kills, self._kill_each = kills, requests // (kills + 1)
         self._sent = 0
-        self._quiet: dict[str, str] = {}
+        self.quiet: dict[str, str] = {}
         """The words of the fixed calls' answers, from before the load."""
         self.killed = 0
         self.ready_ms: dict[str, float] = {}
@@ -201,15 +205,17 @@ class Soak:
         """Send all requests, with samples of the server in between."""
         for call in self._requests.fixed:
             found, answer = await self._client.send(call)
-            self._quiet[call.kind] = words(call, answer)
+            self.quiet[call.kind] = words(call, answer)
             assert found == "answered", (call, answer)
-        await self._batch.begin()
+        if self._batch:
+            await self._batch.begin()
         await self._grpc.begin()
         with pinging(self._url, verify=self._context is None) as self.ready_ms:
             await asyncio.gather(*(self._work() for _ in range(self._clients)))
         await self._grpc.end(bool(self.killed))
         self.outcomes.update({f"grpc {name}": n for name, n in self._grpc.outcomes.items()})
-        await self._batch.end(bool(self.killed))
+        if self._batch:
+            await self._batch.end(bool(self.killed))
         end = time.monotonic() + IDLE_S
         while (last := await asyncio.to_thread(self._sample)).held_pages and time.monotonic() < end:
             await asyncio.sleep(0.5)
@@ -224,7 +230,7 @@ class Soak:
                 self._record(await asyncio.to_thread(self._sample))
             call = self._requests.draw()
             found, answer = await self._client.send(call)
-            if call.same and found == "answered" and words(call, answer) != self._quiet[call.kind]:
+            if call.same and found == "answered" and words(call, answer) != self.quiet[call.kind]:
                 found = "differs"
             if found in ("lost", "differs") and len(self.wrong) < MOST_WRONG:
                 self.wrong.append(f"{call.kind}: {found}: {answer[-WRONG_LETTERS:]}")
@@ -253,7 +259,7 @@ class Soak:
         wrong = ("lost", "differs", *(() if self.killed else ("broken",)))
         if lost := [name for name in self.outcomes if name.endswith(wrong)]:
             faults.append(f"answers were lost or differ: {lost}")
-        faults += [*self._batch.faults, *self._grpc.faults]
+        faults += [*(self._batch.faults if self._batch else ()), *self._grpc.faults]
         if (held := self.samples[-1].held_pages) > 0:
             faults.append(f"{held} pages stay taken")
         for name in ("mib", "threads", "files"):
@@ -304,7 +310,10 @@ def main() -> None:
     parser.add_argument("--grpc-port", type=int, default=0, help="calls by gRPC too")
     parser.add_argument("--watch", action="store_true", help="measure the server's event loop")
     given = parser.parse_args()
-    vocab = json.loads((given.artifact / "mlcc.json").read_text())["model"]["vocab_size"]
+    manifest = json.loads((given.artifact / "mlcc.json").read_text())
+    vocab, audio, speech = manifest["model"]["vocab_size"], manifest.get("audio"), None
+    if audio is not None:
+        speech = SpeechRequests(given.seed, bool(audio.get("languages")))
     processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as folder:
         context, watched = None, Path(folder) / "loop.json"
@@ -321,6 +330,7 @@ def main() -> None:
             soak = Soak(
                 url, processes[0].pid, requests=given.requests, clients=given.clients, vocab=vocab,
                 seed=given.seed, kills=given.kills, context=context, grpc_port=given.grpc_port,
+                speech=speech,
             )  # fmt: skip
             start = time.monotonic()
             asyncio.run(soak.run())

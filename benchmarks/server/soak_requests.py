@@ -45,6 +45,8 @@ class Call:
     same: bool = False
     """Whether the answer is compared."""
     content_type: str = "application/json"
+    plain: bool = False
+    """Whether the answer is text without JSON, such as subtitles."""
 
 
 def chat(text: str) -> list[Fields]:
@@ -253,6 +255,8 @@ def outcome(call: Call, status: int, answer: str, left: bool) -> Outcome:
 
 def words(call: Call, answer: str) -> str:
     """The text and token counts of an answer, without names and times that differ each time."""
+    if call.plain:
+        return answer.partition("\r\n\r\n")[2]  # behind the head, which has the time
     lines = [line.removeprefix("data: ") for line in answer.splitlines()]
     found: list[str] = []
     for line in lines:
