@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from mlcc.commands.attached_files import audio_part, image_part, with_files
 from mlcc.commands.chat_backend import ChatBackend, LocalBackend, RemoteBackend
 from mlcc.commands.conversation_file import load, save, with_setting
 from mlcc.commands.grouped_help import GroupedCommand
-from mlcc.commands.image_files import image_part, with_images
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     answering_options,
@@ -46,6 +46,7 @@ HELP = """\
 /set NAME VALUE   temperature, top_p, max_tokens, system ...; /set alone lists what is set
 /save FILE        write the conversation to a file; /load FILE takes one up
 /image FILE       show an image with the next question; may be repeated
+/audio FILE       let the model hear a file with the next question; may be repeated
 /stats            how the last answer went
 /exit             leave; Ctrl-D or Ctrl-C at the prompt do the same
 Three quotes begin a text of several lines, and end it. Ctrl-C during an answer stops the answer."""
@@ -139,8 +140,8 @@ class Chat:
     conversation: Conversation
     sampling: SamplingOptions
     screen: Screen
-    images: list[dict[str, Any]] = field(default_factory=list)
-    """Of the next question."""
+    attached: list[dict[str, Any]] = field(default_factory=list)
+    """Images and sounds of the next question."""
 
     def answer_once(self, prompt: str) -> None:
         """Answer and return; Ctrl-C ends the program."""
@@ -190,8 +191,8 @@ class Chat:
     def _turn(self, line: str) -> None:
         """One question and its answer; Ctrl-C stops the answer, and the partial text is kept."""
         kept = list(self.conversation.turns)
-        self.conversation.add("user", with_images(self.images, line))
-        self.images = []
+        self.conversation.add("user", with_files(self.attached, line))
+        self.attached = []
         self._answer(kept)
 
     def _answer(self, kept: list[dict[str, Any]]) -> None:
@@ -231,6 +232,7 @@ class Chat:
             "/save": lambda: self._save(rest.strip()),
             "/load": lambda: self._load(rest.strip()),
             "/image": lambda: self._show(rest.strip()),
+            "/audio": lambda: self._sound(rest.strip()),
             "/stats": lambda: self.screen.note(self._stats()),
         }
         if (obey := known.get(word)) is None:
@@ -249,14 +251,22 @@ class Chat:
         if not name:
             raise InvalidRequestError("which file? Type /image FILE")
         part, header = image_part(name)
-        self.images.append(part)
-        self.screen.note(
-            f"({printable(name)}, {header.width} x {header.height}, goes with the next question)"
-        )
+        self._attach(part, name, f"{header.width} x {header.height}")
+
+    def _sound(self, name: str) -> None:
+        """Attach a sound to the next question."""
+        if not name:
+            raise InvalidRequestError("which file? Type /audio FILE")
+        part, kind = audio_part(name)
+        self._attach(part, name, kind)
+
+    def _attach(self, part: dict[str, Any], name: str, about: str) -> None:
+        self.attached.append(part)
+        self.screen.note(f"({printable(name)}, {about}, goes with the next question)")
 
     def _clear(self) -> None:
         self.conversation.turns.clear()
-        self.images.clear()
+        self.attached.clear()
         self.screen.note("(forgotten)")
 
     def _regenerate(self) -> None:

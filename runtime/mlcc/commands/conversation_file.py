@@ -78,7 +78,7 @@ def _is_message(value: Any) -> bool:
     if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
         return False
     content = value.get("content")
-    if isinstance(content, list):  # a question with images
+    if isinstance(content, list):  # a question with images or sounds
         return value["role"] == "user" and all(isinstance(part, dict) for part in content)
     return isinstance(content, str)
 

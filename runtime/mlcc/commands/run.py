@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.commands.attached_files import audio_part, image_part, with_files
 from mlcc.commands.grouped_help import GroupedCommand
-from mlcc.commands.image_files import image_part, with_images
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     answering_options,
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Show the model this image (PNG, JPEG, WebP, GIF) before PROMPT. May be repeated.",
 )
+@click.option(
+    "--audio",
+    "sounds",
+    multiple=True,
+    metavar="FILE",
+    help="Let the model hear this file (WAV; with the extra 'audio' also FLAC, Ogg and MP3) before "
+    "PROMPT. May be repeated.",
+)
 @click.option("--system", help="System message.")
 @click.option(
     "--json-schema", metavar="FILE|JSON", help="Constrain the answer to this JSON Schema."
@@ -49,6 +57,7 @@ def run_command(
     args: EngineArgs,
     prompt: str,
     images: tuple[str, ...],
+    sounds: tuple[str, ...],
     system: str | None,
     json_schema: str | None,
     raw: bool,
@@ -70,9 +79,11 @@ def run_command(
     prompt = read_stdin() if prompt == "-" else prompt
     if not prompt.strip():
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
-    if raw and images:
-        raise InvalidRequestError("--image is for a chat template; leave out --raw")
+    if raw and (images or sounds):
+        flag = "--image" if images else "--audio"
+        raise InvalidRequestError(f"{flag} is for a chat template; leave out --raw")
     parts = [image_part(name)[0] for name in images]
+    parts += [audio_part(name)[0] for name in sounds]
     from mlcc.model.conversation import encode_messages
     from mlcc.model.session import Session
 
@@ -85,7 +96,7 @@ def run_command(
             raw = True
         if raw and system is not None:
             raise InvalidRequestError("--system is for a chat template; put it before the prompt")
-        chat: list[dict[str, Any]] = [{"role": "user", "content": with_images(parts, prompt)}]
+        chat: list[dict[str, Any]] = [{"role": "user", "content": with_files(parts, prompt)}]
         if system is not None:
             chat.insert(0, {"role": "system", "content": system})
         screen = Screen()

@@ -1,6 +1,7 @@
 """A multi-turn conversation, truncated to the model's context by dropping its oldest turns.
 
-The content of a message is a text, or parts as of OpenAI's API: texts and images as data URLs.
+The content of a message is a text, or parts as of OpenAI's API: texts, images as
+data URLs, and sounds as base64.
 """
 
 from __future__ import annotations
@@ -68,14 +69,25 @@ def encode_messages(
     UnsupportedError for those that the model does not read."""
     if not any(isinstance(message["content"], list) for message in messages):
         return Prompt(text.encode_chat(messages, variables=variables))
-    if text.vision is None and not text.hears:
-        raise UnsupportedError(
-            f"'{text.name}' reads text only; leave images and sound out, or take a model that sees "
-            "or hears"
-        )
+    _refuse_unread(text, messages)
     collector = ImageCollector(text.vision is not None, text.hears)
     checked = [MESSAGE.check(message, f"messages[{i}]") for i, message in enumerate(messages)]
     turns = messages_of(checked, collector)
     if (images := collector.collected()) is None:
         return Prompt(text.encode_chat(turns, variables=variables))
     return text.encode_chat_with_images(turns, images, variables=variables)
+
+
+def _refuse_unread(text: ModelText, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Raises UnsupportedError for images or sounds for which the model has no tower."""
+    contents = [message["content"] for message in messages if isinstance(message["content"], list)]
+    given = {part.get("type") for content in contents for part in content}
+    sees, hears = text.vision is not None, text.hears
+    if "image_url" in given and not sees:
+        lacks, what, other = "vision tower", "images", "sees, such as SmolVLM"
+    elif "input_audio" in given and not hears:
+        lacks, what, other = "audio tower", "sound", "hears, such as Qwen2-Audio"
+    else:
+        return
+    why = f"has no {lacks}" if sees or hears else f"reads text only: it has no {lacks}"
+    raise UnsupportedError(f"'{text.name}' {why}; leave {what} out, or take a model that {other}")

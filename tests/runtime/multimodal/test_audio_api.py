@@ -15,6 +15,7 @@ import pytest
 
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.api.openai.models import ModelInfo
+from mlcc.api.schema.image_fields import left_out
 from mlcc.artifact.schema import AudioInputInfo
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.request import AudioClip, Request
@@ -186,7 +187,6 @@ def test_a_message_cannot_write_a_sound(toy: Hearing) -> None:
 
 
 WHERE = "messages[0].content[0].input_audio"
-TEXT = {"type": "text", "text": "x"}
 REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
     "no base64": (
         chat({"type": "input_audio", "input_audio": {"data": "@@", "format": "wav"}}),
@@ -235,6 +235,35 @@ def test_a_model_that_hears_nothing_refuses() -> None:
         assert error["code"] == "unsupported_content_part"
         assert error["param"] == "messages[0].content[1].type"
         assert "load a model that hears" in error["message"]
+
+
+def test_a_tools_image_becomes_a_note_beside_its_sound(toy: Hearing) -> None:
+    calls, reached = toy
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    asked = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": [sound(ONE), image]}
+    body = {"messages": [*asked, result], "max_tokens": 2}
+    assert calls.post("/v1/chat/completions", body).status == 200
+    prompt = Letters().decode(reached[-1].prompt)
+    assert "[image left out: this model reads text and sound only]" in prompt
+    assert [clip.key for clip in reached[-1].images] == key_of(samples(1))
+
+
+@pytest.mark.parametrize(
+    ("sees", "hears", "read"),
+    [
+        (False, False, "text"),
+        (True, False, "text and images"),
+        (False, True, "text and sound"),
+        (True, True, "text, images and sound"),
+    ],
+)
+def test_a_note_names_all_that_the_model_reads(sees: bool, hears: bool, read: str) -> None:
+    assert left_out("file").note(sees, hears) == f"[file left out: this model reads {read} only]"
 
 
 def test_all_sounds_of_a_request_are_bounded(toy: Hearing) -> None:

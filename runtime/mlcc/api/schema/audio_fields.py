@@ -38,11 +38,6 @@ def audio_part(part: Json, where: str) -> AudioPart:
     return AudioPart("input_audio", partial(_of_openai, part, where))
 
 
-def base64_audio(kind: str, data: str, where: str) -> AudioPart:
-    """Sound that is sent as base64 alone; where: the field."""
-    return AudioPart(kind, lambda: EncodedAudio(_from_base64(data, where), where))
-
-
 def _of_openai(part: Json, where: str) -> EncodedAudio:
     given = AUDIO_PART.check(part, where)["input_audio"]
     where = f"{where}.input_audio.data"

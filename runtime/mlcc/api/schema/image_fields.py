@@ -29,9 +29,9 @@ class LeftOut(str):
     kind: str
     """The part's type."""
 
-    def note(self, sees: bool = False) -> str:
-        """The note; sees: of a model that reads images too."""
-        return _words(self.kind, sees) if sees else self
+    def note(self, sees: bool = False, hears: bool = False) -> str:
+        """The note; sees, hears: of a model that reads images, or sound, too."""
+        return _words(self.kind, sees, hears) if sees or hears else self
 
 
 def left_out(kind: str) -> LeftOut:
@@ -41,9 +41,10 @@ def left_out(kind: str) -> LeftOut:
     return note
 
 
-def _words(kind: str, sees: bool = False) -> str:
-    name, read = printable(kind[:40]), "text and images" if sees else "text"
-    name = name.removeprefix("input_").removesuffix("_url")
+def _words(kind: str, sees: bool = False, hears: bool = False) -> str:
+    name = printable(kind[:40]).removeprefix("input_").removesuffix("_url")
+    reads = ["text", *(["images"] if sees else ()), *(["sound"] if hears else ())]
+    read = " and ".join(filter(None, (", ".join(reads[:-1]), reads[-1])))
     return f"[{name} left out: this model reads {read} only]"
 
 

@@ -206,7 +206,7 @@ def _joined(parts: Sequence[str], role: str, where: str, images: ImageCollector 
         if isinstance(part, LeftOut):
             if role != "tool":
                 raise _not_text(part.kind, f"{where}.content[{number}]", sees, hears)
-            part = ("\n" if text else "") + part.note(sees)
+            part = ("\n" if text else "") + part.note(sees, hears)
         text += part
     return text
 

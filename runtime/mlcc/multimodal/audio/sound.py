@@ -33,7 +33,7 @@ def decode(
     libmlcc_executor; most_seconds: None = MOST_SECONDS. Raises InvalidRequestError for what is no
     sound, or longer, and UnsupportedError without soundfile."""
     most = MOST_SECONDS if most_seconds is None else most_seconds
-    kind = _kind(file.read(_HEAD))
+    kind = kind_of(file.read(_HEAD))
     file.seek(0)
     try:
         rate, pieces = (_wave if kind == "WAV" else _by_soundfile)(file, most)
@@ -54,8 +54,10 @@ def _joined(pieces: Iterator[array[float]]) -> array[float]:
     return samples
 
 
-def _kind(data: bytes) -> str:
-    """The format of a file that begins with `data`, of those that can be decoded here."""
+def kind_of(data: bytes) -> str:
+    """The format of a file that begins with `data`: WAV, FLAC, Ogg or MP3. Raises
+    InvalidRequestError for any other, and UnsupportedError for one that needs soundfile, if it is
+    not installed."""
     if data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE":
         return "WAV"
     for mark, kind in _BY_SOUNDFILE.items():
