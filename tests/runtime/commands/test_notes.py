@@ -42,7 +42,9 @@ def test_the_engines_process_sends_them() -> None:
 def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Opened:
         notes = ("the CPU is unknown",)
-        manifest = SimpleNamespace(adapters=None, encoder=None, vision=None, audio=None)
+        manifest = SimpleNamespace(
+            adapters=None, encoder=None, vision=None, audio=None, audio_input=None
+        )
 
     def load(artifact: Any, args: EngineArgs, *, note: Any, **_: Any) -> Any:
         note(NOTE)
