@@ -63,7 +63,9 @@ def tab(model: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize(("seconds", "rate"), [(1.2, 16000), (5.0, 44100)])
+@pytest.mark.parametrize(
+    ("seconds", "rate"), [pytest.param(1.2, 16000, marks=pytest.mark.long), (5.0, 44100)]
+)
 def test_segments_are_those_of_the_python_engine(
     engine: Engine, tab: str, seconds: float, rate: int
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_body_that_is_no_form_is_refused(tab: str) -> None:
     assert "the body is no form, and was declared as 'application/json'" in message
 
 
+@pytest.mark.long
 def test_node_transcribes_a_wav(engine: Engine, model: Path) -> None:
     data = recording(1.2, 3)
     wanted: Any = engine.audio.transcriptions.create(file=data, language="en").text

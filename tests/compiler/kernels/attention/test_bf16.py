@@ -8,6 +8,7 @@ at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -41,6 +42,18 @@ WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))
 LEVELS = pytest.mark.parametrize(
     "cpu", [AVX512_BF16, AVX512_AMX], indirect=True, ids=lambda each: each.name
 )
+
+
+def levels(name: str, values: Sequence[int], with_amx: Sequence[int]) -> Any:
+    """Both levels with each value; AMX, which shares the masks, the softmax and how rows are cut,
+    with some in every run and with the others in long ones."""
+    both = [pytest.param(AVX512_BF16, value, id=f"avx512-bf16-{value}") for value in values]
+    for value in values:
+        marks = [] if value in with_amx else [pytest.mark.long]
+        both.append(pytest.param(AVX512_AMX, value, id=f"avx512-amx-{value}", marks=marks))
+    return pytest.mark.parametrize(("cpu", name), both, indirect=["cpu"])
+
+
 WITHOUT_AMX = pytest.mark.parametrize("cpu", [AVX512_BF16], indirect=True, ids=["avx512-bf16"])
 """For what both share: the masks, the softmax and how a step is cut."""
 
@@ -129,21 +142,18 @@ def test_mixed_batch(cpu: Cpu, dtype: str) -> None:
     check(Case(dtype=dtype), (*MIXED, (300, 301), (9, 700), (200, 900)))
 
 
-@LEVELS
-@pytest.mark.parametrize("group", [1, 3, 4, 5, 16])
+@levels("group", [1, 3, 4, 5, 16], with_amx=[3, 16])
 def test_groups(cpu: Cpu, group: int) -> None:
     """Rows that end within register tiles, of which some see more of a block than others."""
     check(Case(heads=2 * group, kv_heads=2, dim=32, dtype="float16"), MIXED)
 
 
-@LEVELS
-@pytest.mark.parametrize("dim", [32, 96, 128, 160, 256])
+@levels("dim", [32, 96, 128, 160, 256], with_amx=[96, 256])
 def test_head_dims(cpu: Cpu, dim: int) -> None:
     check(Case(heads=4, kv_heads=2, dim=dim, dtype="float16"), MIXED)
 
 
-@LEVELS
-@pytest.mark.parametrize("page", [48, 80, 128, 272])
+@levels("page", [48, 80, 128, 272], with_amx=[48])
 def test_page_sizes(cpu: Cpu, page: int) -> None:
     """Blocks that are no multiple of 32 keys. Bytes where a page ends within 32 keys, and where it
     is larger than a block; pages of 16 are `test_mixed_batch`'s."""
@@ -151,15 +161,9 @@ def test_page_sizes(cpu: Cpu, page: int) -> None:
         check(Case(heads=4, kv_heads=2, dim=32, page=page, dtype=dtype), (*MIXED, (70, 600)))
 
 
-WINDOWS = [(AVX512_BF16, window) for window in (1, 20, 100, 128, 1000)]
-WINDOWS += [(AVX512_AMX, window) for window in (1, 100)]
-
-
-@pytest.mark.parametrize(
-    ("cpu", "window"), WINDOWS, indirect=["cpu"], ids=lambda v: getattr(v, "name", str(v))
-)
+@levels("window", [1, 20, 100, 128, 1000], with_amx=[1, 100])
 def test_windows(cpu: Cpu, window: int) -> None:
-    """Both levels share the masks: AMX with the narrowest, and with one that ends within blocks."""
+    """The narrowest, and those that end within blocks."""
     sequences = (*MIXED, (1, 1500), (30, 400), (300, 300), (150, 700))
     check(Case(window=window, dtype="float16"), sequences)
     check(Case(window=window, dtype="float16", causal=False), WHOLE)
