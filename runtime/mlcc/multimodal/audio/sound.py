@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import wave
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from mlcc.errors import InvalidRequestError, MlccError
@@ -18,7 +18,7 @@ MOST_SECONDS = 2 * 60 * 60
 MOST_SAMPLES = MOST_SECONDS * 48_000 * 2
 """Samples of all channels: a file of 25 MB may hold silence of far more."""
 _HINT = "convert it with `ffmpeg -i FILE -ar 16000 -ac 1 out.wav`"
-_BY_SOUNDFILE = {b"fLaC": "FLAC", b"OggS": "Ogg", b"ID3": "MP3", b"\xff\xfb": "MP3"}
+_BY_SOUNDFILE = {b"fLaC": "FLAC", b"OggS": "Ogg", b"ID3": "MP3"}
 _OTHERS = {b"\x1aE\xdf\xa3": "WebM", b"caff": "CAF", b"#!AMR": "AMR", b"FORM": "AIFF"}
 _HEAD = 16
 Source = tuple[int, "Iterator[array[float]]"]
@@ -60,15 +60,27 @@ def kind_of(data: bytes) -> str:
     not installed."""
     if data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE":
         return "WAV"
-    for mark, kind in _BY_SOUNDFILE.items():
-        if data.startswith(mark):
-            require("soundfile", "audio", f"{kind} files")
-            return kind
-    found = "M4A" if data[4:8] == b"ftyp" else None
-    found = found or next((kind for mark, kind in _OTHERS.items() if data.startswith(mark)), None)
+    layer = _mpeg_layer(data)
+    decoded = "MP3" if layer == 3 else _marked(data, _BY_SOUNDFILE)
+    if decoded:
+        require("soundfile", "audio", f"{decoded} files")
+        return decoded
+    found = "M4A" if data[4:8] == b"ftyp" else "AAC" if layer == 0 else _marked(data, _OTHERS)
     if found:
         raise _bad(f"is {found}, which is not decoded here; {_HINT}", "unsupported_file")
     raise _bad(f"is no WAV, FLAC, Ogg or MP3; {_HINT}", "unsupported_file")
+
+
+def _marked(data: bytes, kinds: Mapping[bytes, str]) -> str | None:
+    return next((kind for mark, kind in kinds.items() if data.startswith(mark)), None)
+
+
+def _mpeg_layer(data: bytes) -> int | None:
+    """The layer of the MPEG audio frame that `data` begins with, of any version and with or without
+    a checksum (ISO/IEC 11172-3, 2.4.1.3): 3 is MP3, and 0 the ADTS frames of AAC."""
+    if len(data) < 2 or data[0] != 0xFF or data[1] & 0xE0 != 0xE0:
+        return None
+    return (4 - (data[1] >> 1 & 3)) % 4
 
 
 def _check(frames: int, rate: int, channels: int, most_seconds: int) -> None:

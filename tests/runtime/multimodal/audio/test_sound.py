@@ -129,6 +129,28 @@ def test_flac_by_soundfile() -> None:
     assert max(abs(a - b) for a, b in zip(found, VALUES, strict=True)) < 1e-4
 
 
+@pytest.mark.parametrize(("rate", "version"), [(8000, 0xE3), (16000, 0xF3), (44100, 0xFB)])
+def test_mp3_of_every_version(rate: int, version: int) -> None:
+    """Recordings of fewer than 32000 samples a second are MPEG-2 or 2.5."""
+    soundfile = pytest.importorskip("soundfile", reason="soundfile: pip install 'mlcc[audio]'")
+    written: Any = io.BytesIO()
+    soundfile.write(written, [math.sin(i / 20) / 2 for i in range(rate)], rate, format="MP3")
+    data = written.getvalue()
+    assert data[0] == 0xFF and data[1] == version
+    found = decode(io.BytesIO(data))
+    assert abs(len(found) - 16000) < 4000 and 0.3 < max(found) < 0.7
+    with_checksum = bytes([0xFF, version & 0xFE]) + data[2:]
+    assert sound.kind_of(with_checksum) == "MP3"
+
+
+def test_adts_and_text_are_no_mp3() -> None:
+    with pytest.raises(InvalidRequestError, match="is AAC, which is not decoded here"):
+        sound.kind_of(b"\xff\xf1P\x80")
+    for data in ("text".encode("utf-16"), b"\xff", b"\xff\xd8\xff\xe0"):
+        with pytest.raises(InvalidRequestError, match="is no WAV, FLAC, Ogg or MP3"):
+            sound.kind_of(data)
+
+
 def test_python_writes_what_is_read() -> None:
     made = io.BytesIO()
     with wave.open(made, "wb") as file:
