@@ -17,6 +17,7 @@ from pathlib import Path
 PEERS = Path(__file__).resolve().parents[2] / "build" / "peers"
 LLAMA_SDIST = "llama-cpp-python==0.3.36"
 OPENVINO = ("openvino-genai==2026.4.1.0", "numpy")
+WHISPER_CPP, FASTER_WHISPER = "pywhispercpp==1.5.1", "faster-whisper==1.2.1"
 TOOLS = ("llama-bench", "llama-batched-bench")
 LOAD_TILES = "    _tile_loadconfig(&tc);"
 TILES_IN_MEMORY = '    __asm__ volatile("" : : "r"(&tc) : "memory");\n' + LOAD_TILES
@@ -105,6 +106,16 @@ def _sources(tools: Path) -> Path:
 def openvino() -> Path:
     """The interpreter of the environment with OpenVINO GenAI."""
     return python_of("openvino", *OPENVINO)
+
+
+def whisper_cpp() -> Path:
+    """The interpreter of the environment with whisper.cpp."""
+    return python_of("whisper_cpp", WHISPER_CPP)
+
+
+def faster_whisper() -> Path:
+    """The interpreter of the environment with faster-whisper."""
+    return python_of("faster_whisper", FASTER_WHISPER)
 
 
 def plotting() -> Path:
