@@ -15,6 +15,7 @@
         /// The decoder.
         public init() {}
 
+        /// The pixels of a file, upright; throws for one that the system cannot read.
         public func decode(_ file: Data, type: String) throws -> DecodedImage {
             guard let source = CGImageSourceCreateWithData(file as CFData, nil),
                 let image = CGImageSourceCreateImageAtIndex(source, 0, nil),
