@@ -3,10 +3,10 @@ ggml file, in float16 or Q8_0.
 
     python -m benchmarks.peers.whisper_ggml FOLDER OUT.bin [--quant q8_0]
 
-The file, all in little-endian i32 if nothing else is said: the magic, 11 sizes of which the last is
-the type of the weights, the mel filters (rows, columns, f32), the vocabulary (count, then length
-and bytes of each token), then of each tensor its rank, length of its name, type, sizes with the
-innermost first, name and data.
+The file, all numbers little-endian i32 unless named otherwise: the magic, 11 sizes of which the
+last is the type of the weights, the mel filters (rows, columns, f32), the vocabulary (count, then
+length and bytes of each token), then of each tensor its rank, length of its name, type, sizes with
+the innermost first, name and data.
 """
 
 from __future__ import annotations
