@@ -11,7 +11,8 @@ and Metal's text is the same to the letter, WGSL's but for the order of addends 
 common subexpressions.
 
 On a CPU, LLVM simplifies indices and finds common subexpressions itself: objects with and without
-TVM's passes for these differ in single instructions.
+TVM's passes for these differ in single instructions. `StorageRewrite` fails there on simplified
+indices: it makes buffers of vectors, and then an And of operands that are no bool (SSE2, NEON).
 """
 
 from __future__ import annotations
@@ -29,10 +30,7 @@ CPU_PIPELINE = "mlcc_cpu"
 def _gpu_passes() -> list[Any]:
     scheduled, plain = s_tir.transform, tirx.transform
     return [
-        scheduled.CanonicalizeLoop(),
-        scheduled.LowerInitBlock(),
-        scheduled.PlanAndUpdateBufferAllocationLocation(),
-        scheduled.ConvertBlocksToOpaque(),
+        *_block_passes(),
         scheduled.UnifyThreadBinding(),
         scheduled.StmtSimplify(),
         *_flat_passes(),
@@ -60,10 +58,7 @@ def cpu_passes() -> list[Any]:
     """The passes of `CPU_PIPELINE`, but for TVM's last ones."""
     scheduled, plain = s_tir.transform, tirx.transform
     return [
-        scheduled.CanonicalizeLoop(),
-        scheduled.LowerInitBlock(),
-        scheduled.PlanAndUpdateBufferAllocationLocation(),
-        scheduled.ConvertBlocksToOpaque(),
+        *_block_passes(),
         *_flat_passes(),
         plain.UnrollLoop(),
         scheduled.RewriteUnsafeSelect(),
@@ -71,6 +66,17 @@ def cpu_passes() -> list[Any]:
         plain.SplitHostDevice(),
         plain.MakePackedAPI(),
         plain.BF16StorageLegalize(),
+    ]
+
+
+def _block_passes() -> list[Any]:
+    """From a kernel's blocks to opaque ones."""
+    scheduled = s_tir.transform
+    return [
+        scheduled.CanonicalizeLoop(),
+        scheduled.LowerInitBlock(),
+        scheduled.PlanAndUpdateBufferAllocationLocation(),
+        scheduled.ConvertBlocksToOpaque(),
     ]
 
 

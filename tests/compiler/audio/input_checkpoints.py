@@ -124,7 +124,7 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
 
 
 def extractor(seconds: int) -> WhisperFeatureExtractor:
-    """Transformers' own, of windows of so many seconds."""
+    """Transformers' own, for windows of this length in seconds."""
     return WhisperFeatureExtractor(feature_size=BINS, chunk_length=seconds)
 
 
