@@ -7,11 +7,13 @@ LIBRARY is a compiled model's `model.so`. A kernel's inner loop is the one of mo
 product is one multiply-add of one thread. A linear layer has a kernel for each number of rows
 (`_1`, `_2`, ...), so the weights that an iteration reads are its products by rows, without those
 that unpack them. Counted are instructions, not cycles; `kernel_times.py` measures times.
+`count_linear.py` counts linear layers of any scheme without a model.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import re
 import subprocess
@@ -28,6 +30,8 @@ _MAGIC = bytes.fromhex("50ed55ba")
 _TOOLS = {"cuobjdump": "nvidia-cuda-cuobjdump", "nvdisasm": "nvidia-cuda-nvdisasm"}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Rows of the kernels of a linear layer, by their number (kernels/gpu/linear/linear.py)."""
+ROWS_OF_FRAGMENTS = (8, 16, 32, 64, 128)
+"""The same, where the first multiplies by tensor cores (kernels/gpu/linear/fragment_gemv.py)."""
 _PRODUCTS = {"FFMA": 1, "DFMA": 1, "HFMA2": 2, "IDP": 4}
 """Multiply-adds of a thread by an instruction."""
 _TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")
@@ -41,6 +45,8 @@ class Instruction:
 
     op: str
     target: str = ""
+    from_zero: bool = False
+    """Whether what it adds to is 0, of a tensor instruction."""
 
     @property
     def base(self) -> str:
@@ -116,8 +122,9 @@ def parse_sass(text: str) -> list[Kernel]:
         elif kernels and (match := _LABEL.match(line)):
             kernels[-1].labels[match[1]] = len(kernels[-1].instructions)
         elif kernels and (match := _INSTRUCTION.match(line)):
-            target = re.search(r"\((\.L_x_\d+)\)", match[2])
-            kernels[-1].instructions.append(Instruction(match[1], target[1] if target else ""))
+            target, zero = re.search(r"\((\.L_x_\d+)\)", match[2]), ", RZ ;" in match[2]
+            made = Instruction(match[1], target[1] if target else "", zero)
+            kernels[-1].instructions.append(made)
     return [kernel for kernel in kernels if kernel.name and kernel.instructions]
 
 
@@ -149,6 +156,8 @@ class Count:
     """Of the inner loop."""
     tensor: int
     """Tensor instructions of the inner loop."""
+    from_zero: int = 0
+    """Those of them that add to 0."""
     rows: int = 0
     """Of a linear layer's kernel."""
     weights: float = 0.0
@@ -179,6 +188,7 @@ def count(kernels: Sequence[Kernel], usage: Mapping[str, tuple[int, int, int]]) 
                 loop=len(loop),
                 products=products_of(loop),
                 tensor=sum(i.base in _TENSOR for i in loop),
+                from_zero=sum(i.base in _TENSOR and i.from_zero for i in loop),
             )
         )
     return with_weights(found)
@@ -191,16 +201,23 @@ def with_weights(counts: Sequence[Count]) -> list[Count]:
     """Rows and weights for the kernels of linear layers.
 
     Without tensor cores a weight may also be unpacked by multiply-adds, which do not grow with the
-    rows. How many shows in the kernels of 4 and of 8 rows.
+    rows. How many shows in the kernels of 4 and of 8 rows. With them a group's sums may begin with
+    two products of constants, the first of which adds to 0.
     """
     by_name = {c.kernel: c for c in counts}
     found = []
     for c in counts:
         match = _VARIANT.fullmatch(c.kernel)
-        if match is None or int(match[2] or 0) >= len(ROWS):
+        first = by_name.get(match[1]) if match else None
+        numbers = ROWS_OF_FRAGMENTS if first and first.tensor else ROWS
+        if match is None or int(match[2] or 0) >= len(numbers):
             found.append(c)
             continue
-        rows, unpacking = ROWS[int(match[2] or 0)], 0.0
+        rows, unpacking = numbers[int(match[2] or 0)], 0.0
+        if c is first and c.tensor:
+            weights = c.products * (1 - 2 * c.from_zero / c.tensor) / rows
+            found.append(replace(c, rows=rows, weights=weights))
+            continue
         if not c.tensor:
             four, eight = (by_name.get(f"{match[1]}_{number}") for number in (2, 3))
             if four and eight and eight.products > four.products:
@@ -240,15 +257,28 @@ def tool(name: str) -> str:
     """The path of one of NVIDIA's tools. Exits if it is not here."""
     from mlcc_targets.cuda_files import program
 
-    if found := program(name):
+    if found := program(name) or _of_triton(name):
         return found
     packages = " ".join(sorted(_TOOLS.values()))
     sys.exit(f"{name} is not here; type `pip install {packages}`, or set $CUDA_HOME to a toolkit")
 
 
+def _of_triton(name: str) -> str | None:
+    """The copy in triton, which comes with torch."""
+    spec = importlib.util.find_spec("triton")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if (path := Path(place) / "backends" / "nvidia" / "bin" / name).exists():
+            return str(path)
+    return None
+
+
 def disassemble(library: Path, arch: str) -> list[Count]:
     """The counts of a library's kernels. Exits if it has none for the architecture."""
-    data = library.read_bytes()
+    return disassembled(library.read_bytes(), arch, str(library))
+
+
+def disassembled(data: bytes, arch: str, library: str) -> list[Count]:
+    """The same of a library's bytes, or of a fat binary's."""
     at = data.find(_MAGIC)
     if at < 0:
         sys.exit(f"{library} holds no CUDA code; compile the model with --target cuda")

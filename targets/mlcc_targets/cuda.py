@@ -20,14 +20,19 @@ DEFAULT = ("sm_80", "sm_86", "sm_89", "sm_90")
 """A100; RTX 30; RTX 40 and L4; H100 and H200. Others run the PTX of the first."""
 
 
+WITHOUT_MMA = {"sm_75"}
+"""Architectures without mma.m16n8k16; a library for one of them does without."""
+
+
 def target(choices: Choices) -> Target:
     """The row: this machine's host code for any CPU of its architecture."""
+    archs = architectures(choices.archs or DEFAULT)
     return Target(
         name="cuda",
         device="cuda",
         kernels="gpu",
         generator="cuda",
-        archs=architectures(choices.archs or DEFAULT),
+        archs=archs,
         arch=machine(),
         limits={
             "workgroup_invocations": 1024,
@@ -36,6 +41,7 @@ def target(choices: Choices) -> Target:
             "row_slices": 1024,
             "subgroup": 32,
             "narrow_types": 1,
+            "mma": int(not set(archs) & WITHOUT_MMA),
         },
         matrix_unit="wmma",
         f16=True,

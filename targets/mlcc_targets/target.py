@@ -91,7 +91,8 @@ class Target:
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
     storage_binding_bytes, row_slices (most slices of a row of logits for sampling), and, if
     available, subgroup (threads), least_subgroup (threads, where subgroups may be larger),
-    and narrow_types (1: the language has 8-bit integers and pairs of f16)."""
+    narrow_types (1: the language has 8-bit integers and pairs of f16), and mma (1: NVIDIA's
+    instruction mma.m16n8k16, for which weights are stored in an order of their own)."""
     matrix_unit: str = ""
     """Half-precision matrix instructions of the device's language: 'wmma' (CUDA's warps),
     'simdgroup' (Metal's SIMD-groups), '' for none."""

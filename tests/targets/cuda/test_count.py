@@ -47,6 +47,26 @@ def test_weights_are_counted_without_what_unpacks_them() -> None:
     assert lines[7] == "| `linear_part_kernel_7` | 128 | 32 | 0 | 0 | 200 | 16 | 8% | 0.20 | 25.0 |"
 
 
+def test_products_of_constants_read_no_weights() -> None:
+    """Two of six tensor instructions a group; the first of them adds to 0."""
+    text = """\
+.text.linear_kernel:
+.L_x_1:
+        /*0000*/                   HMMA.16816.F32 R44, R32, R16, RZ ;
+        /*0010*/                   HMMA.16816.F32 R44, R24, R2, R44 ;
+        /*0020*/                   HMMA.16816.F32 R20, R20, R16, R44 ;
+        /*0030*/                   HMMA.16816.F32 R20, R4, R2.reuse, R20 ;
+        /*0040*/                   HMMA.16816.F32 R12, R4, R16, R44 ;
+        /*0050*/                   HMMA.16816.F32 R12, R40, R2, R12 ;
+        /*0060*/               @P1 BRA `(.L_x_1) ;
+.text.linear_kernel_1:
+        /*0000*/                   FFMA R1, R1, R2, RZ ;
+"""
+    found, other = count.count(count.parse_sass(text), {})
+    assert (found.rows, found.tensor, found.from_zero, found.weights) == (8, 6, 1, 32)
+    assert other.rows == 16 and other.from_zero == 0
+
+
 @pytest.mark.parametrize(
     "op, products",
     [
@@ -92,6 +112,7 @@ def test_what_to_type_where_the_tools_are_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_files, "program", lambda name: None)
+    monkeypatch.setattr(count, "_of_triton", lambda name: None)
     with pytest.raises(SystemExit, match="pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"):
         count.tool("nvdisasm")
     library = tmp_path / "model.so"

@@ -68,6 +68,18 @@ def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     check(*arguments)
 
 
+FRAGMENTS = (
+    ((48, 256), "int4_g32", (0, 1, 5, 8, 19), True),
+    ((16, 192), "int4_g32", (3,), False),  # lanes read eight bytes at a time, some warps nothing
+    ((4112, 128), "int4_g32", (2,), False),  # two tiles a warp, the last one alone
+)
+
+
+@pytest.mark.parametrize(("sizes", "name", "rows", "bias"), FRAGMENTS, ids=str)
+def test_fragments(sizes: tuple[int, int], name: str, rows: tuple[int, ...], bias: bool) -> None:
+    linear.check_fragments(CUDA, sizes, name, rows, bias)
+
+
 def test_a_kernel_of_no_rows_starts_nothing() -> None:
     before = emulation.device().emulated_launches()
     empty = gpu_kernels.normal(0, 0, 33)

@@ -78,3 +78,41 @@ if (threadIdx.x < 32) store_matrix_sync(y, c, 16, mem_row_major);"""
     i = np.arange(256)
     a, b = (i % 7 - 3).reshape(16, 16), (i % 5 - 2).reshape(16, 16)
     assert fault == "" and (y.reshape(16, 16) == a @ b.T + 0.5).all()
+
+
+MMA = """unsigned a[4], b[2];
+int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+for (int i = 0; i < 8; ++i) {
+  int row = g + i / 2 % 2 * 8, column = 2 * t + i % 2 + i / 4 * 8;
+  half value = (row * 16 + column) % 7 - 3;
+  memcpy((char*)a + 2 * i, &value, 2);
+}
+for (int i = 0; i < 4; ++i) {
+  half value = (g * 16 + 2 * t + i % 2 + i / 2 * 8) % 5 - 2;
+  memcpy((char*)b + 2 * i, &value, 2);
+}
+float c[4];
+for (int turn = 0; turn < 3; ++turn) {
+  for (float& each : c) each = 0.5f;
+  mlcc_mma(c[0], c[1], c[2], c[3], a[0], a[1], a[2], a[3], b[0], b[1]);
+}
+for (int i = 0; i < 4; ++i)
+  y[threadIdx.x / 32 * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2] = c[i];"""
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_products_of_a_warp(backwards: bool) -> None:
+    """The lanes' parts of mma.m16n8k16, as PTX's tables of fragments have them."""
+    y, fault = run(MMA, blocks=4, backwards=backwards)
+    i = np.arange(256)
+    a, b = (i % 7 - 3).reshape(16, 16), (i[:128] % 5 - 2).reshape(8, 16)
+    assert fault == "" and (y.reshape(2, 16, 8) == a @ b.T + 0.5).all()
+    _, fault = run("float c = 0; if (threadIdx.x != 3) mlcc_mma(c, c, c, c, 0, 0, 0, 0, 0, 0);")
+    assert "do not come" in fault
+
+
+def test_pairs_are_clamped_and_bits_masked() -> None:
+    y, _ = run("y[threadIdx.x] = emulated_half(mlcc_halves(1e6f, -70000.f), threadIdx.x & 1);")
+    assert set(y) == {65504.0, -65504.0}
+    y, _ = run("y[threadIdx.x] = mlcc_masked(0x1234, 0x00f0, 0x5400);")
+    assert (y == 0x5430).all()

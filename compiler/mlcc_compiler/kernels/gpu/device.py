@@ -36,6 +36,8 @@ class Gpu:
     (`linear/packed_dot.py`)."""
     matrix_unit: str = ""
     """Half-precision matrix instructions (`linear/matrix_unit.py`); "" = none."""
+    fragments: bool = False
+    """Whether weights are stored as `mma.m16n8k16` takes them (`linear/fragments.py`)."""
     row_slices: int = 640
     """Largest number of slices of a row of logits in sampling: workgroup memory lists them."""
     activation_dtype: str = "float32"
@@ -54,6 +56,7 @@ class Gpu:
             larger_subgroups="least_subgroup" in limits,
             narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
             matrix_unit=target.matrix_unit,
+            fragments=bool(limits.get("mma", 0)),
             row_slices=limits.get("row_slices", cls.row_slices),
             activation_dtype=target.activation_dtype,
         )

@@ -19,7 +19,7 @@ from mlcc_compiler.kernels.gpu import embedding
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
-from mlcc_compiler.kernels.gpu.linear import linear
+from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
@@ -46,10 +46,10 @@ def packed(n_out: int, k: int, how: Scheme, binding: int = WHOLE) -> tuple[GpuPa
     return packing, stored, packing.unpack(stored)
 
 
-def bound(gpu: Gpu, x: Any, weight: Any) -> Any:
+def bound(gpu: Gpu, x: Any, weight: Any, fragments: bool = False) -> Any:
     """The bound of the rounding error of each y: of f32 sums, and with f16 tiles also of x and
-    weight."""
-    unit = 2.0**-10 if gpu.f16 and len(x) > 8 else 2.0**-20
+    weight; with fragments of x alone, for few rows."""
+    unit = 2.0**-10 if gpu.f16 and len(x) > 8 else 2.0**-11 if fragments else 2.0**-20
     return np.float32(unit) * (np.abs(x) @ np.abs(weight).T) + np.float32(1e-6)
 
 
@@ -69,6 +69,26 @@ def check(
         y = run(factory, (packing, 0, bias), inputs, [((n, packing.n), "float32")], gpu)[0]
         error = np.abs(y - twin.linear(x, weight, b))
         assert (error <= bound(gpu, x, weight)).all(), (n, error.max())
+
+
+def check_fragments(
+    gpu: Gpu, sizes: tuple[int, int], name: str, rows: tuple[int, ...], bias: bool = False
+) -> None:
+    """Weights as tensor cores take them: products, and rows looked up, to the bit."""
+    packing = split_weights.packing(gpu, sizes, name)
+    assert packing.fragments
+    stored = packing.pack(normal(sizes[0], *sizes) + np.float32(0.1))
+    weight, b = packing.unpack(stored), normal(1, packing.n) if bias else None
+    for n in rows:
+        x = normal(n, n, packing.k)
+        inputs = [x, *stored, *([] if b is None else [b])]
+        y = run(linear.linear_part, (packing, 0, bias), inputs, [((n, sizes[0]), "float32")], gpu)
+        error = np.abs(y[0] - twin.linear(x, weight, b))
+        assert (error <= bound(gpu, x, weight, fragments=True)).all(), (n, error.max())
+    tokens = np.array([0, 9, sizes[0] - 1, 8], np.int32)
+    shape = [((4, packing.k), "float32")]
+    y = run(embedding.embedding_part, (packing, 0), [tokens, *stored], shape, gpu)
+    np.testing.assert_array_equal(y[0], weight[tokens])
 
 
 def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:

@@ -164,6 +164,47 @@ void mma_sync(fragment<accumulator, M, N, K, T>& d, const fragment<matrix_a, M, 
 }  // namespace wmma
 }  // namespace nvcuda
 
+// -- instructions by mlcc's own names (kernels/gpu/linear/mma.py) ----------------------------------
+
+inline float emulated_half(unsigned pair, int high) {
+  uint16_t bits = static_cast<uint16_t>(high ? pair >> 16 : pair);
+  half x;
+  memcpy(&x, &bits, sizeof x);
+  return static_cast<float>(x);
+}
+
+struct EmulatedFragments {  // of a lane: what it gives to a product
+  unsigned a[4], b[2];
+};
+
+// The warp meets once a product. Two sets take turns: none of its lanes is two products ahead.
+inline void mlcc_mma(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1,
+                     unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  static EmulatedFragments sets[32][2][32];
+  static unsigned char turns[32][32];
+  unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  int warp = thread / 32, lane = emulated_lane(), g = lane / 4, t = lane % 4;
+  auto& all = sets[warp][turns[warp][lane] ^= 1];
+  all[lane] = {{a0, a1, a2, a3}, {b0, b1}};
+  emulated_exchange(0, lane, __LINE__);
+  float* sums[] = {&d0, &d1, &d2, &d3};
+  for (int i = 0; i < 4; ++i) {
+    int down = i / 2, column = 2 * t + i % 2;  // row g or g + 8
+    for (int k = 0; k < 16; ++k) {
+      int from = k % 8 / 2, later = k / 8, high = k % 2;
+      float x = emulated_half(all[g * 4 + from].a[2 * later + down], high);
+      *sums[i] += x * emulated_half(all[column * 4 + from].b[later], high);
+    }
+  }
+}
+inline unsigned mlcc_halves(float low, float high) {
+  return __pack_half2(static_cast<half>(fminf(fmaxf(low, -65504.f), 65504.f)),
+                      static_cast<half>(fminf(fmaxf(high, -65504.f), 65504.f)));
+}
+inline unsigned mlcc_masked(unsigned word, unsigned mask, unsigned bits) {
+  return (word & mask) ^ bits;
+}
+
 // -- calls ------------------------------------------------------------------------------------------
 
 struct EmulatedCall {  // a kernel with a copy of its arguments

@@ -17,6 +17,9 @@ stored signed, less the scheme's middle (their top bit flipped), so that a symme
 first in the lowest byte. A word of 4-bit codes holds eight: the first four in the low nibbles of
 its bytes, the next four in the high ones.
 
+These words are stored row by row, or in another order that tensor cores read at once
+(`fragments.py`): the target's row says which.
+
 A tensor that would be larger than a device's binding is cut into parts by rows, all tensors of a
 weight at the same rows; part p is called ".p" after the rest. Nothing here knows TVM.
 """
@@ -33,6 +36,7 @@ import numpy.typing as npt
 
 from mlcc_compiler.ir.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.kernels import planes
+from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, Order, orders_of
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
@@ -57,6 +61,8 @@ class GpuPacking:
     k: int
     scheme: Scheme
     binding_bytes: int
+    fragments: bool = False
+    """Whether words are in the order of `fragments.py`, which must fit."""
 
     @property
     def words(self) -> int:
@@ -128,10 +134,21 @@ class GpuPacking:
         """Suffix, shape and dtype of each stored tensor, part after part."""
         many = len(self.parts) > 1
         return [
-            PhysicalTensor(f"{suffix}.{i}" if many else suffix, (len(rows), width), dtype)
+            PhysicalTensor(f"{suffix}.{i}" if many else suffix, self.shape(len(rows), width), dtype)
             for i, rows in enumerate(self.parts)
             for suffix, width, dtype in self.columns
         ]
+
+    def shape(self, rows: int, width: int) -> tuple[int, int]:
+        """The stored shape of a tensor of `rows` rows."""
+        return (rows // EDGE, EDGE * width) if self.fragments else (rows, width)
+
+    @cached_property
+    def orders(self) -> tuple[Order, ...]:
+        """Of each tensor's words, in fragments; () = row by row."""
+        if not self.fragments:
+            return ()
+        return orders_of(self.k, self.words, sum(size for _, size in self.scale_parts.values()))
 
     def layout(self) -> WeightLayout:
         """Shapes, and the packing of an f32 matrix."""
@@ -155,6 +172,8 @@ class GpuPacking:
         """The matrix f32 [N, K] that the kernels see; for tests and inspection."""
         count, how = len(self.columns), self.scheme
         whole = [np.concatenate(arrays[i::count]) for i in range(count)]
+        if self.fragments:
+            whole = [order.take(a) for order, a in zip(self.orders, whole, strict=True)]
         if how.bits == 32:
             return np.asarray(whole[0], np.float32)
         if how.is_float:
@@ -176,10 +195,15 @@ class GpuPacking:
         """The arrays of `tensors` from `rows_of(slice)`, a chunk of rows at a time."""
         arrays: list[Array] = []
         for rows in self.parts:
-            part = [np.empty((len(rows), width), np.uint32) for _, width, _ in self.columns]
-            for i in _chunks(rows, max(1, _CHUNK // max(self.k, 1))):
-                for array, values in zip(part, rows_of(i), strict=True):
-                    array[i.start - rows.start : i.stop - rows.start] = values
+            shapes = [self.shape(len(rows), width) for _, width, _ in self.columns]
+            part = [np.empty(shape, np.uint32) for shape in shapes]
+            edge = EDGE if self.fragments else 1
+            for i in _chunks(rows, edge * max(1, _CHUNK // max(self.k * edge, 1))):
+                found = rows_of(i)
+                if self.fragments:
+                    found = [order.put(a) for order, a in zip(self.orders, found, strict=True)]
+                for array, values in zip(part, found, strict=True):
+                    array[(i.start - rows.start) // edge :][: len(values)] = values
             arrays += part
         return arrays
 

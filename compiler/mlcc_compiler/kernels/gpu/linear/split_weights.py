@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mlcc_compiler.ir._tvm import relax
@@ -14,6 +15,7 @@ from mlcc_compiler.ir.graph import Graph, Merged, Weight
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import fits
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.quantization import scheme
 
@@ -21,7 +23,10 @@ from mlcc_compiler.quantization import scheme
 def packing(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> GpuPacking:
     """The packing of a matrix or a table."""
     rows, columns = shape
-    return GpuPacking(rows, columns, scheme(scheme_name), gpu.binding_bytes)
+    made = GpuPacking(rows, columns, scheme(scheme_name), gpu.binding_bytes)
+    if gpu.fragments and fits(columns, made.scheme, made.parts):
+        return replace(made, fragments=True)
+    return made
 
 
 def layout(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> WeightLayout:

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Argument, Expr, f32, u32
+from mlcc_compiler.kernels.frame import Argument, Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, UnitCodes, and_, keep, load
+from mlcc_compiler.kernels.gpu.linear.fragments import Placed
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
 from mlcc_compiler.quantization.schemes import ZEROS
@@ -29,7 +30,7 @@ def weight_arguments(packing: GpuPacking, part: int) -> dict[str, Argument]:
     """The kernel arguments of one part of a weight."""
     rows = len(packing.parts[part])
     return {
-        suffix[1:] or "weight": f32(rows, width) if dtype == "float32" else u32(rows, width)
+        suffix[1:] or "weight": Argument(packing.shape(rows, width), dtype)
         for suffix, width, dtype in packing.columns
     }
 
@@ -69,6 +70,8 @@ class WeightReader:
 
     def __init__(self, gpu: Gpu, packing: GpuPacking, buffers: Sequence[Any]) -> None:
         self.gpu, self.packing, self.buffers = gpu, packing, buffers
+        if packing.fragments:
+            self.buffers = [Placed(b, o) for b, o in zip(buffers, packing.orders, strict=True)]
         self.codes = UnitCodes(gpu, packing)
 
     @property

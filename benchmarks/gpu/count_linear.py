@@ -1,0 +1,67 @@
+"""Counts the machine code of linear layers, scheme by scheme, without a model or a GPU.
+
+    python -m benchmarks.gpu.count_linear int4_g32 t4_g32 [--order rows|fragments|both]
+
+The table is of the inner loops, as `count.py` counts them: instructions of one thread by weight.
+Fragments is the order in which the target `cuda` stores a scheme that has one, rows that of all
+other GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.gpu.count import Count, disassembled, table
+from mlcc_compiler.cuda import build as cuda_build
+from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.linear import linear_part
+from mlcc_compiler.kernels.gpu.linear.split_weights import packing
+from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
+from mlcc_compiler.pipeline import tvm_target_of
+from mlcc_targets import Choices, get_target
+
+N, K = 14336, 4096
+"""Of an 8B model's gate."""
+
+
+def counts(
+    scheme: str, *, fragments: bool, n: int = N, k: int = K, arch: str = "sm_90"
+) -> list[Count]:
+    """The kernels of a linear layer [n, k]. Raises TargetError."""
+    row = get_target("cuda", Choices(archs=(arch,)))
+    gpu = replace(Gpu.of(row), fragments=fragments)
+    kernel = linear_part(gpu, packing(gpu, (n, k), scheme), 0, False)
+    return counts_of(kernel.with_attr("global_symbol", "linear"), arch)
+
+
+def counts_of(kernel: Any, arch: str = "sm_90") -> list[Count]:
+    """The kernels of a function of TVM's. Raises TargetError."""
+    row = get_target("cuda", Choices(archs=(arch,)))
+    target = tvm_target_of(row)
+    with cuda_build.cuda_code_in(row) as made, target:
+        tvm.compile(tvm.IRModule({"linear": kernel}), target, tir_pipeline=GPU_PIPELINE)
+    return disassembled(made[0].binary, arch, "the layer")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("schemes", nargs="+", metavar="SCHEME")
+    parser.add_argument("--order", choices=("rows", "fragments", "both"), default="both")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--size", type=int, nargs=2, default=(N, K), metavar=("N", "K"))
+    given = parser.parse_args()
+    orders = ("rows", "fragments") if given.order == "both" else (given.order,)
+    n, k = given.size
+    for scheme in given.schemes:
+        for order in orders:
+            found = counts(scheme, fragments=order == "fragments", n=n, k=k, arch=given.arch)
+            print(f"{scheme}, {order}, N = {n}, K = {k}, {given.arch}\n\n{table(found)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The order of weights for tensor cores: what a lane reads, and that nothing is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear import fragments
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.linear.split_weights import packing
+from mlcc_compiler.quantization import scheme
+from mlcc_targets import Choices, get_target
+from tests.compiler.kernels.cases.gpu_kernels import normal
+
+GPU = Gpu(fragments=True)
+NAMES = ("int4_g32",)
+
+
+def test_a_lane_reads_its_unit_of_four_groups_at_once() -> None:
+    """Row 11 is g = 3 in the lower half; unit 2 of groups 4 to 7 are words 18, 22, 26 and 30."""
+    order, _ = fragments.orders_of(512, 64, 8)
+    found = [order.place(11, word) for word in (18, 22, 26, 30)]
+    at = 16 * 16 + 128 + (3 * 4 + 2) * 4  # behind a chunk, the upper rows and the lanes before
+    assert found == [(0, at + i) for i in range(4)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("k", [64, 192, 256, 1216])
+def test_the_order_changes_no_weight(name: str, k: int) -> None:
+    weight, made = normal(1, 80, k), packing(GPU, (80, k), name)
+    rows = GpuPacking(80, k, made.scheme, GPU.binding_bytes)
+    assert made.fragments and not rows.fragments
+    stored, plain = made.pack(weight), rows.pack(weight)
+    assert [t.shape for t in made.tensors] == [(5, 16 * t.shape[1]) for t in rows.tensors]
+    assert [a.shape for a in stored] == [t.shape for t in made.tensors]
+    np.testing.assert_array_equal(made.unpack(stored), rows.unpack(plain))
+    for a, b in zip(stored, plain, strict=True):
+        np.testing.assert_array_equal(np.sort(a, axis=None), np.sort(b, axis=None))
+
+
+def test_parts_are_whole_tiles() -> None:
+    made = packing(Gpu(fragments=True, binding_bytes=128 * 32), (200, 64), "int4_g32")
+    assert not made.fragments  # 200 rows are no whole tiles
+    made = packing(Gpu(fragments=True, binding_bytes=128 * 32), (208, 64), "int4_g32")
+    assert made.fragments and [len(part) for part in made.parts] == [128, 80]
+    weight = normal(1, 208, 64)
+    expected = packing(Gpu(), (208, 64), "int4_g32")
+    found = made.unpack(made.pack(weight))
+    np.testing.assert_array_equal(found, expected.unpack(expected.pack(weight)))
+
+
+def test_which_weights_have_it() -> None:
+    for name, k in (("int4a_g32", 256), ("int4_g64", 256), ("int4_g32", 96), ("bf16", 256)):
+        assert not packing(GPU, (64, k), name).fragments
+    assert not packing(Gpu(), (64, 256), "int4_g32").fragments
+    assert scheme("int4_g32").group == fragments.GROUP
+
+
+def test_which_targets_have_it() -> None:
+    """Not those of older GPUs, whose libraries share one set of weights with newer ones."""
+    assert Gpu.of(get_target("cuda")).fragments
+    assert not Gpu.of(get_target("cuda", Choices(archs=("sm_75", "sm_90")))).fragments
+    assert not Gpu.of(get_target("vulkan")).fragments
