@@ -49,11 +49,12 @@ from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
+from mlcc_compiler.quantization.recipes import DRAFT_HEAD
 from mlcc_compiler.tensor_parallel.split import HEAD, Split, split_model
 from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.encoder import encoder_names
 from mlcc_compiler.weights.names import NameMap, checkpoint_names
-from mlcc_compiler.weights.tied_head import embedding_of_head, untied
+from mlcc_compiler.weights.tied_head import TABLE, embedding_of_head, untied
 from mlcc_targets import Target
 
 _TABLES = (
@@ -288,6 +289,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         reads_images=reads_images,
         deepstack=len(tower.config.get("deepstack_visual_indexes", ())) if tower else 0,
         mtp=(options.mtp or options.draft_head is not None) and encoder_head is None,
+        draft_head=options.recipe.shrinks_draft_head(_kept_head(checkpoint, options)),
     )
     if architecture.config.mtp is not None and MTP_WEIGHT not in checkpoint.tensors:
         raise UnsupportedError(
@@ -370,9 +372,22 @@ def _names(model: CausalLM | Encoder, names: Sequence[str], checkpoint: Checkpoi
     if isinstance(model, Encoder):
         return encoder_names(names, checkpoint.tensors.shapes)
     found = checkpoint_names(names, checkpoint.tensors.shapes)
-    if not model.config.tie_embeddings:
-        return found
-    return replace(found, source=embedding_of_head(found.source, found.present))
+    source, tied = found.source, model.config.tie_embeddings
+    if tied:
+        source = embedding_of_head(source, found.present)
+    if model.config.mtp is not None and model.config.mtp.own_head and DRAFT_HEAD in source:
+        head = TABLE if tied else HEAD
+        source = {**source, DRAFT_HEAD: _names(model, [head], checkpoint).source[head]}
+    return replace(found, source=source)
+
+
+def _kept_head(checkpoint: Checkpoint, options: Options) -> str | None:
+    """The scheme that the checkpoint's head keeps."""
+    tensors = checkpoint.tensors
+    names = checkpoint_names([HEAD, TABLE], tensors.shapes).source
+    head = next((names[n] for n in (HEAD, TABLE) if names[n] in tensors.shapes), HEAD)
+    found = {**tensors.nearest, **tensors.schemes}.get(head)
+    return found if options.recipe.keeps else None
 
 
 def _checkpoint_schemes(model: CausalLM | Encoder, checkpoint: Checkpoint) -> dict[str, str]:
@@ -381,7 +396,9 @@ def _checkpoint_schemes(model: CausalLM | Encoder, checkpoint: Checkpoint) -> di
     own = {**checkpoint.tensors.nearest, **checkpoint.tensors.schemes}
     matrices = [f"{name}.weight" for name, module in named_modules(model) if _has_scheme(module)]
     source = _names(model, matrices, checkpoint).source
-    return {n: own[source[n]] for n in matrices if source[n] in own}
+    copied = model.config.mtp is not None and model.config.mtp.own_head
+    copies = (DRAFT_HEAD,) if copied else ()
+    return {n: own[source[n]] for n in matrices if source[n] in own and n not in copies}
 
 
 def schemes_of(model: CausalLM | Encoder, names: Sequence[str]) -> dict[str, str]:

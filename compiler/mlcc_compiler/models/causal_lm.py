@@ -125,14 +125,20 @@ class CausalLM(nn.Module):
         x = mtp(self.model.embed(token_ids), hidden, self.model.rope_tables(positions))
         if config.mtp.normed:
             x = mtp.norm(x)
-            return self.logits(ops.keep_hidden(x, logit_rows, x))
+            return self.logits(ops.keep_hidden(x, logit_rows, x), mtp)
         norm = mtp.norm if config.mtp.own_norm else self.model.norm
-        return self.logits(norm(ops.keep_hidden(x, logit_rows, x)))
+        return self.logits(norm(ops.keep_hidden(x, logit_rows, x)), mtp)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """x a[r, hidden], normalised -> f32[r, vocab]."""
+    def logits(self, x: Tensor, drafts: MultiTokenPrediction | None = None) -> Tensor:
+        """x a[r, hidden], normalised -> f32[r, vocab]; `drafts`: the layer that drafts with them,
+        whose head is read if it has one."""
         config = self.config
         if config.logit_scale != 1.0:
             x = x * config.logit_scale
-        logits = self.model.embed_tokens.as_head(x) if config.tie_embeddings else self.lm_head(x)
+        if drafts is not None and drafts.mtp.own_head:
+            logits = drafts.lm_head(x)
+        elif config.tie_embeddings:
+            logits = self.model.embed_tokens.as_head(x)
+        else:
+            logits = self.lm_head(x)
         return ops.softcap(logits, config.final_softcap) if config.final_softcap else logits

@@ -81,6 +81,8 @@ class Mtp:
     own_norm: bool = True
     """Whether its last norm is its own. Where it is the model's, the layer reads the model's states
     before that norm."""
+    own_head: bool = False
+    """Whether drafts have a copy of the model's head, with fewer bits."""
     eagle: Eagle | None = None
     """None = it is the checkpoint's own."""
 

@@ -3,7 +3,9 @@ model's own hidden states.
 
 From the state of a token and the embedding of the next one it predicts the token after that. Its
 own state stands in for the model's where more than one token is drafted. It has keys and values of
-its own; embedding and head are the model's.
+its own; embedding and head are the model's. Of the
+head it may read a copy with fewer bits: a large vocabulary takes longer to read than the layer, and
+a draft need not be exact.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class MultiTokenPrediction(nn.Module):
         self.layers = nn.ModuleList([layer(self.config, number) for number in self.numbers])
         if self.mtp.own_norm:
             self.norm = hidden_norm(config)
+        if self.mtp.own_head:
+            self.lm_head = Linear(config.hidden_size, config.vocab_size, result=ops.FLOAT32)
 
     def forward(self, x: Tensor, hidden: Tensor, tables: list[Tensor]) -> Tensor:
         """x a[n, hidden], the embeddings of the next tokens, hidden a[n, hidden] -> a[n, hidden],

@@ -213,11 +213,13 @@ def build_model(
     reads_images: bool = False,
     deepstack: int = 0,
     mtp: bool = False,
+    draft_head: bool = False,
 ) -> Architecture:
     """The model for a checkpoint's config; encoder_head: the head of an encoder; reads_images:
     whether ids beyond the vocabulary name rows of a vision tower, whose further parts `deepstack`
-    layers read; mtp: with the checkpoint's multi-token-prediction layer. Raises UnsupportedError
-    for an unknown `model_type`, or one whose layer is not known."""
+    layers read; mtp: with the checkpoint's multi-token-prediction layer; draft_head: and with a
+    copy of the head for it. Raises UnsupportedError for an unknown `model_type`, or one whose layer
+    is not known."""
     module = _module(hf)
     try:
         config = module.read_config(with_defaults(hf), context)
@@ -233,6 +235,8 @@ def build_model(
         deepstack=deepstack,
     )
     config = _with_mtp(module, config, hf, mtp)
+    if config.mtp is not None and config.mtp.eagle is None:
+        config = replace(config, mtp=replace(config.mtp, own_head=draft_head))
     if encoder_head is None:
         stack = getattr(module, "Stack", Decoder)
         return Architecture(config, CausalLM(config, module.Layer, stack))

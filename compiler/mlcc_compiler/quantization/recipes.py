@@ -19,6 +19,8 @@ DEFAULT = "q4"
 """The default recipe for a checkpoint of floats."""
 OF_SOUND = "q8"
 """That of models that hear: a tenth larger than q4, and as good as floats (Whisper tiny.en)."""
+DRAFT_HEAD = "mtp.lm_head.weight"
+"""The head that drafts read: a copy with fewer bits, or that of an EAGLE-3 head."""
 KEEP = "keep"
 """The recipe of an already quantized checkpoint: tensors keep their schemes."""
 
@@ -42,6 +44,12 @@ class Recipe:
     def of_linear(self, tensor: str) -> str:
         """The scheme of a linear's weight, by its name in the model."""
         return next((s for p, s in self.rules if fnmatchcase(tensor, p)), self.linear)
+
+    def shrinks_draft_head(self, kept: str | None = None) -> bool:
+        """Whether drafts read a copy of the head, as it has more bits than a linear. `kept`: the
+        checkpoint's scheme of the head, if that is kept."""
+        wanted, head = scheme(self.of_linear(DRAFT_HEAD)), scheme(kept or self.head)
+        return wanted.bits < head.bits
 
 
 def _recipe(bits: int, group: int, symmetric: bool) -> Recipe:
@@ -79,7 +87,7 @@ RECIPES = {
         _mixed("q4l", "t4_g32", v="k6_g32", k="k6_g32", **dict.fromkeys(_GATED, "t5_g32")),
         _mixed("q5", "t5_g32", v="k6_g32", down="k6_g32"),
         _mixed("q6", "k6_g32", v="int8_g32"),
-        Recipe(KEEP, "bf16", "bf16", "bf16", keeps=True),
+        Recipe(KEEP, "bf16", "bf16", "bf16", ((DRAFT_HEAD, "t4_g32"),), keeps=True),
     )
 }
 

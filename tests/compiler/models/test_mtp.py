@@ -27,6 +27,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan
+from mlcc_compiler.quantization.recipes import DRAFT_HEAD
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.compiler.models.helpers.mixed import capacity_of, native, reference
@@ -146,6 +147,41 @@ def test_an_eagle_head_equals_torch(eagle: tuple[EagleOracle, Plan, Path]) -> No
     assert worst_error(reference(plan, capacity_of(plan)), oracle) < 2e-5
     executor = native(plan, folder, capacity_of(plan))
     assert worst_error(executor, oracle) < BOUND
+
+
+@pytest.mark.parametrize("case", ["llama", "qwen3"])  # tied, and with a head of its own
+def test_drafts_read_a_copy_of_the_head(case: str, tmp_path: Path) -> None:
+    """The graph is right, of whose weights `reference` reads floats."""
+    oracle = make_mtp_checkpoint(case, tmp_path)
+    plan = mtp_plan(tmp_path, rules=((DRAFT_HEAD, "int8_g32"),))
+    assert plan.schemes[DRAFT_HEAD] == "int8_g32"
+    assert worst_error(reference(plan, capacity_of(plan)), oracle) < 2e-5
+
+
+def test_the_copy_alone_is_rounded(tmp_path: Path) -> None:
+    oracle = make_mtp_checkpoint("qwen3", tmp_path)
+    plan = mtp_plan(tmp_path, rules=((DRAFT_HEAD, "int8_g32"),))
+    executor, steps = native(plan, tmp_path, capacity_of(plan)), ManualSteps(capacity_of(plan))
+    found = executor.logits(steps.step({0: TOKENS[:-1]}, every_row=True))
+    logits, hidden = oracle.main(TOKENS[:-1])
+    assert difference(found, logits) < BOUND
+    found = executor.logits(mtp_step(steps, 0, TOKENS[1:], 0))
+    assert 10 * BOUND < difference(found, oracle.mtp(TOKENS[1:], hidden)[0]) < 0.1
+    executor.close()
+
+
+def test_heads_of_drafts_by_recipe(tmp_path: Path) -> None:
+    """A copy where linears have fewer bits than the head; it takes their scheme."""
+    make_mtp_checkpoint("qwen3", tmp_path)
+    recipes = {"q4": "t4_g32", "q3": "t3_g32", "q8": "", "f16": "", "q4_g32": "int4_g32"}
+    recipes |= {"keep": "t4_g32"}
+    found = {}
+    for name in recipes:
+        given = Options(quant=name, context=128, max_batch=8, mtp=True)
+        plan = make_plan(Checkpoint.open(tmp_path), get_target("cpu"), given)
+        found[name] = plan.schemes.get(DRAFT_HEAD, "")
+        assert DRAFT_HEAD not in plan.sources or plan.sources[DRAFT_HEAD] == "lm_head.weight"
+    assert found == recipes
 
 
 def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]) -> None:
