@@ -158,6 +158,8 @@ class Count:
     """Tensor instructions of the inner loop."""
     from_zero: int = 0
     """Those of them that add to 0."""
+    of_tensor: int = 0
+    """Products that are theirs."""
     rows: int = 0
     """Of a linear layer's kernel."""
     weights: float = 0.0
@@ -188,6 +190,7 @@ def count(kernels: Sequence[Kernel], usage: Mapping[str, tuple[int, int, int]]) 
                 loop=len(loop),
                 products=products_of(loop),
                 tensor=sum(i.base in _TENSOR for i in loop),
+                of_tensor=products_of([i for i in loop if i.base in _TENSOR]),
                 from_zero=sum(i.base in _TENSOR and i.from_zero for i in loop),
             )
         )
@@ -215,7 +218,7 @@ def with_weights(counts: Sequence[Count]) -> list[Count]:
             continue
         rows, unpacking = numbers[int(match[2] or 0)], 0.0
         if c is first and c.tensor:
-            weights = c.products * (1 - 2 * c.from_zero / c.tensor) / rows
+            weights = c.of_tensor * (1 - 2 * c.from_zero / c.tensor) / rows
             found.append(replace(c, rows=rows, weights=weights))
             continue
         if not c.tensor:

@@ -92,10 +92,8 @@ for (int i = 0; i < 4; ++i) {
   memcpy((char*)b + 2 * i, &value, 2);
 }
 float c[4];
-for (int turn = 0; turn < 3; ++turn) {
-  for (float& each : c) each = 0.5f;
-  mlcc_mma(c[0], c[1], c[2], c[3], a[0], a[1], a[2], a[3], b[0], b[1]);
-}
+for (int turn = 0; turn < 3; ++turn)
+  mlcc_mma(c[0], c[1], c[2], c[3], 0.5f, 0.5f, 0.5f, 0.5f, a[0], a[1], a[2], a[3], b[0], b[1]);
 for (int i = 0; i < 4; ++i)
   y[threadIdx.x / 32 * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2] = c[i];"""
 
@@ -107,7 +105,9 @@ def test_products_of_a_warp(backwards: bool) -> None:
     i = np.arange(256)
     a, b = (i % 7 - 3).reshape(16, 16), (i[:128] % 5 - 2).reshape(8, 16)
     assert fault == "" and (y.reshape(2, 16, 8) == a @ b.T + 0.5).all()
-    _, fault = run("float c = 0; if (threadIdx.x != 3) mlcc_mma(c, c, c, c, 0, 0, 0, 0, 0, 0);")
+    _, fault = run(
+        "float c = 0; if (threadIdx.x != 3) mlcc_mma(c, c, c, c, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);"
+    )
     assert "do not come" in fault
 
 

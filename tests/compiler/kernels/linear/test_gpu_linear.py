@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
+from mlcc_compiler.kernels.gpu.linear.fragment_gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.matrix_unit import UNITS
@@ -79,16 +80,29 @@ def check_fragments(
     assert packing.fragments
     stored = packing.pack(normal(sizes[0], *sizes) + np.float32(0.1))
     weight, b = packing.unpack(stored), normal(1, packing.n) if bias else None
+    factory = linear.linear_part if bias or max(rows) > 8 else few_rows
     for n in rows:
         x = normal(n, n, packing.k)
         inputs = [x, *stored, *([] if b is None else [b])]
-        y = run(linear.linear_part, (packing, 0, bias), inputs, [((n, sizes[0]), "float32")], gpu)
+        y = run(factory, (packing, 0, bias), inputs, [((n, sizes[0]), "float32")], gpu)
         error = np.abs(y[0] - twin.linear(x, weight, b))
         assert (error <= bound(gpu, x, weight, fragments=True)).all(), (n, error.max())
     tokens = np.array([0, 9, sizes[0] - 1, 8], np.int32)
     shape = [((4, packing.k), "float32")]
     y = run(embedding.embedding_part, (packing, 0), [tokens, *stored], shape, gpu)
     np.testing.assert_array_equal(y[0], weight[tokens])
+
+
+def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
+    """The variant for few rows of x by tensor cores alone; quicker to compile than all."""
+
+    def body(x: Any, *buffers: Any) -> None:
+        *tensors, y = buffers
+        job = LinearWork(x, packing.n, lambda m, n, value: store(y, value, m, n))
+        fragment_gemv(gpu, WeightReader(gpu, packing, tensors), job)
+
+    arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
+    return kernel(body, **arguments, y=f32("n", packing.n))
 
 
 def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:

@@ -178,8 +178,9 @@ struct EmulatedFragments {  // of a lane: what it gives to a product
 };
 
 // The warp meets once a product. Two sets take turns: none of its lanes is two products ahead.
-inline void mlcc_mma(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1,
-                     unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+inline void mlcc_mma(float& d0, float& d1, float& d2, float& d3, float c0, float c1, float c2,
+                     float c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                     unsigned b1) {
   static EmulatedFragments sets[32][2][32];
   static unsigned char turns[32][32];
   unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -188,8 +189,10 @@ inline void mlcc_mma(float& d0, float& d1, float& d2, float& d3, unsigned a0, un
   all[lane] = {{a0, a1, a2, a3}, {b0, b1}};
   emulated_exchange(0, lane, __LINE__);
   float* sums[] = {&d0, &d1, &d2, &d3};
+  const float start[] = {c0, c1, c2, c3};
   for (int i = 0; i < 4; ++i) {
     int down = i / 2, column = 2 * t + i % 2;  // row g or g + 8
+    *sums[i] = start[i];
     for (int k = 0; k < 16; ++k) {
       int from = k % 8 / 2, later = k / 8, high = k % 2;
       float x = emulated_half(all[g * 4 + from].a[2 * later + down], high);
@@ -203,6 +206,16 @@ inline unsigned mlcc_halves(float low, float high) {
 }
 inline unsigned mlcc_masked(unsigned word, unsigned mask, unsigned bits) {
   return (word & mask) ^ bits;
+}
+inline unsigned mlcc_permuted(unsigned low, unsigned high, unsigned selector) {
+  uint64_t bytes = static_cast<uint64_t>(high) << 32 | low;
+  unsigned found = 0;
+  for (int i = 0; i < 4; ++i) {
+    unsigned nibble = selector >> 4 * i & 15, byte = bytes >> 8 * (nibble & 7) & 255;
+    if (nibble & 8) byte = byte & 128 ? 255 : 0;
+    found |= byte << 8 * i;
+  }
+  return found;
 }
 
 // -- calls ------------------------------------------------------------------------------------------

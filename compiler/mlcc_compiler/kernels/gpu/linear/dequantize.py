@@ -16,6 +16,7 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import Placed, region
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.vec4 import FOUR
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, real
@@ -62,6 +63,7 @@ class UnitCodes:
         first = 0
         for before in self.planes[: self.planes.index(plane)]:
             first += before.vectors(self.packing.steps)
+        buffer = region(buffer, self.planes.index(plane))
         if plane.bits == 8:
             return load(buffer, row, unit * _STEPS, _STEPS)
         return [bind(buffer[row, tirx.floordiv(unit, units_of(plane)) + first])]
@@ -115,6 +117,10 @@ class UnitCodes:
                 mask = (plane.mask << to) * 0x01010101
                 part = and_(_shifted(words[0], to - step * plane.bits), mask)
             code = part if code is None else T.bitwise_or(code, part)
+        if self.packing.mirrored:
+            top = self.packing.scheme.bits - 1
+            lower = bind(and_(~(code >> T.uint32(top)), 0x01010101))
+            code = T.bitwise_xor(code, lower * T.uint32((1 << top) - 1))
         return bind(code)
 
     def _on_curve(self, code: Expr) -> Expr:
@@ -191,6 +197,10 @@ def load(buffer: Any, row: Expr, first: Expr, count: int) -> list[Expr]:
     width = int(buffer.shape[1])
     dtype = str(buffer.dtype)
     registers = Local(count, dtype)
+    if isinstance(buffer, Placed):
+        for i in range(count):
+            registers[i] = buffer[row, first + i]
+        return [registers[i] for i in range(count)]
     if hasattr(buffer, "load4"):
         for i in range(0, count, FOUR):
             place = T.Ramp(int32(i), int32(1), FOUR)

@@ -4,23 +4,26 @@ A warp multiplies 16 rows of W by 8 rows of x (`mma.m16n8k16`), also where x has
 takes fewer instructions than multiplying one row without tensor cores. x is rounded to float16,
 sums are float32. The warps of a workgroup share out K and add up their sums at the end.
 
-Two codes become two float16 by one operation: masked, and joined to the bits of 1024 (a code in the
-lowest four bits is then 1024 + code) or of 64 (in the next four, 64 + code). The excess is the same
-for all weights of a column, so it is taken off beforehand: the sums of a group begin with minus the
-excess times the sum of the group's x. This is a product too, with a matrix of constants, and serves
-all tiles of a warp. It costs no accuracy worth counting: a group's products are summed in float32
-from there, at most 32 terms of 1039 |x|.
+Codes become float16 numbers that are too large by an excess, the same for all
+(`fragment_codes.py`). It is taken off beforehand: the sums of a stretch of 32 columns begin with
+minus the excess times the sum of its x. This is a product too, with a matrix of constants, and
+serves all tiles of a warp. It costs no accuracy worth counting: a stretch is summed in float32 from
+there, 32 terms of at most 1279 |x|.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import mma
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, GROUP, LANES, span_of
-from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
+from mlcc_compiler.kernels.gpu.linear.fragment_codes import codes_of
+from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, LANES, STRETCH, TileRow, span_of
+from mlcc_compiler.kernels.gpu.linear.weight_reader import Scaling, WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -39,10 +42,10 @@ COLUMNS = 8
 _WARPS, _LANES = 8, 32
 _SUMS = 4
 """Of a lane and a tile: two rows of W by two of x."""
-_LOW, _HIGH = 0x64006400, 0x54005400
-"""Pairs of the float16 1024 and 64."""
-_TOO_MUCH = {_LOW: 0xE408E408, _HIGH: 0xD480D480}
-"""Pairs of what is to be added to a code there, -(1024 + 8) and -(64 + 8)."""
+_VECTOR = 4
+"""Words of a load."""
+_ONES = 0x3C003C00
+"""A pair of the float16 1."""
 
 
 def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems) -> None:
@@ -53,7 +56,7 @@ def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems) -> None:
         thread = bind(warp * _LANES + lane)
         found = work.tile(y, COLUMNS, thread, _WARPS * _LANES)
         products = _Products(reader, work.x, found.x_row(bind(lane // LANES)), lane, tiles)
-        chunks = reader.packing.k // (GROUP * products.span)
+        chunks = reader.packing.k // (STRETCH * products.span)
         first = bind(block * tiles)
         with T.serial(ceil_div(chunks, _WARPS)) as i:
             chunk = bind(int32(i) * _WARPS + warp)
@@ -84,103 +87,109 @@ def _tiles(n_out: int) -> int:
 class _Products:
     """The sums of a warp."""
 
-    def __init__(
-        self, reader: WeightReader, x: object, x_row: Expr, lane: Expr, tiles: int
-    ) -> None:
+    def __init__(self, reader: WeightReader, x: Any, x_row: Any, lane: Expr, tiles: int) -> None:
         self.reader, self.x, self.x_row, self.tiles = reader, x, x_row, tiles
-        self.span = span_of(reader.packing.k)
-        self.team, self.t, self.lane = bind(lane // LANES), bind(lane % LANES), lane
-        self.sums = Local(tiles * _SUMS)
-        for i in range(tiles * _SUMS):
-            self.sums[i] = real(0)
+        count = x.shape[0]
+        self.span, self.codes = span_of(reader.packing.k), codes_of(reader.packing, count)
+        excess = mma.held(
+            [pair for pair in sorted(set(self.codes.excess)) for _ in range(4)], count
+        )
+        places = [sorted(set(self.codes.excess)).index(pair) for pair in self.codes.excess]
+        self.excess = [excess[4 * place :][:4] for place in places]
+        self.g, self.t = bind(lane // LANES), bind(lane % LANES)
+        self.sums = _sums(tiles)
 
     def add(self, first: Expr, chunk: Expr) -> None:
-        """Add the products of `span` groups of the tiles from `first` on."""
+        """Add the products of `span` stretches of the tiles from `first` on."""
         last = int32(self.reader.packing.n // EDGE - 1)
-        places = [bind(tirx.min(first + i, last)) for i in range(self.tiles)]
-        codes = [self._codes(tile, chunk) for tile in places]
-        scales = [self._scales(tile, chunk) for tile in places]
-        for group in range(self.span):
-            x = self._x(chunk * self.span + group)
-            start = Local(_SUMS)
-            for i in range(_SUMS):
-                start[i] = real(0)
-            for side, bits in enumerate((_LOW, _HIGH)):
-                mma.multiply(start, 0, [T.uint32(_TOO_MUCH[bits])] * 4, x[2 * side : 2 * side + 2])
-            for i in range(self.tiles):
-                self._add_group(i, [half[group] for half in codes[i]], x, start)
-                _scale(self.sums, i, self._raw, [half[group] for half in scales[i]])
-
-    def _add_group(self, tile: int, words: list[Expr], x: list[Expr], start: Local) -> None:
-        raw = Local(_SUMS)
-        for i in range(_SUMS):
-            raw[i] = start[i]
-        pairs = [_pairs(word) for word in words]
-        for side in range(2):
-            a = [pairs[half][2 * side + place] for place in range(2) for half in range(2)]
-            mma.multiply(raw, 0, a, x[2 * side : 2 * side + 2])
-        self._raw = raw
-
-    def _codes(self, tile: Expr, chunk: Expr) -> list[Local]:
-        """The words of rows g and g + 8, one for each group."""
-        buffer, found = self.reader.buffers[0].buffer, []
-        size = EDGE * LANES
-        for half in range(2):
-            words = Local(self.span, "uint32")
-            with T.vectorized(self.span) as v:
-                at = (chunk * size + half * (size // 2) + self.lane) * self.span
-                store(words.buffer, buffer[tile, at + int32(v)], int32(v))
-            found.append(words)
-        return found
-
-    def _scales(self, tile: Expr, chunk: Expr) -> list[list[Expr]]:
-        """Those of rows g and g + 8, one for each group."""
-        buffer, words = self.reader.buffers[1].buffer, Local(self.span, "uint32")
-        with T.vectorized(self.span) as v:
-            at = (chunk * (EDGE // 2) + self.team) * self.span
-            store(words.buffer, buffer[tile, at + int32(v)], int32(v))
-        found: list[list[Expr]] = [[], []]
+        tiles = [bind(tirx.min(first + i, last)) for i in range(self.tiles)]
+        words = [[self._words(tile, half, chunk) for half in range(2)] for tile in tiles]
         for i in range(self.span):
-            pair = bind(T.reinterpret("float16x2", words[i]))
-            for j in range(2):
-                found[2 * i // self.span].append(T.Shuffle([pair], [j]).astype("float32"))
-        return found
+            stretch = chunk * self.span + i
+            x = self._x(stretch)
+            start, offset = self._start(x), self._sum_of(x)
+            for number, tile in enumerate(tiles):
+                raw = self._raw([read(i) for read in words[number]], x, start)
+                scalings = [self._scaling(tile, half, stretch) for half in range(2)]
+                for j in range(_SUMS):
+                    at, scaling = number * _SUMS + j, scalings[j // 2]
+                    self.sums[at] = self.sums[at] + raw[j] * scaling.scale
+                    if scaling.offset is not None and offset is not None:
+                        self.sums[at] = self.sums[at] + offset[j] * scaling.offset
 
-    def _x(self, group: Expr) -> list[Expr]:
-        """Unit t of a group as pairs: columns 0 and 2, 1 and 3, 4 and 6, 5 and 7."""
-        values = load(self.x, self.x_row, (group * LANES + self.t) * UNIT, UNIT)
-        pairs = Local(4, "uint32")
-        for i, (low, high) in enumerate(((0, 2), (1, 3), (4, 6), (5, 7))):
-            pairs[i] = mma.halves(values[low], values[high])
-        return [pairs[i] for i in range(4)]
+    def _words(self, tile: Expr, half: int, chunk: Expr) -> Callable[[int], list[list[Expr]]]:
+        """Emit the loads of a row's words of a chunk; the result picks those of a stretch, plane by
+        plane."""
+        held, placed = [], self.reader.buffers[0]
+        for region in placed.order.regions:
+            words = Local(region.words, "uint32")
+            start = region.start(chunk, self.g, half, self.t)
+            for at in range(0, region.words, _VECTOR):
+                count = min(_VECTOR, region.words)
+                with T.vectorized(count) as v:
+                    word = placed.buffer[tile, start + at + int32(v)]
+                    store(words.buffer, word, int32(v) + at)
+            held.append((words, region.per_unit))
+        return lambda i: [[w[i * unit + j] for j in range(unit)] for w, unit in held]
 
-    def put(self, cells: object, warp: Expr) -> None:
+    def _x(self, stretch: Expr) -> list[Expr]:
+        """Unit t of a stretch in pairs, in the order of the codes."""
+        values = load(self.x, self.x_row, (stretch * LANES + self.t) * UNIT, UNIT)
+        pairs, order = Local(UNIT // 2, "uint32"), self.codes.columns
+        for i in range(UNIT // 2):
+            pairs[i] = mma.halves(values[order[2 * i]], values[order[2 * i + 1]])
+        return [pairs[i] for i in range(UNIT // 2)]
+
+    def _start(self, x: list[Expr]) -> Local:
+        """What the sums of a stretch begin with: minus the excess of the codes, times x."""
+        return self._constants(x, self.excess)
+
+    def _sum_of(self, x: list[Expr]) -> Local | None:
+        """The sum of a stretch of x, where scalings have an offset."""
+        if self.reader.packing.scheme.symmetric:
+            return None
+        return self._constants(x, [[T.uint32(_ONES)] * 4] * 2)
+
+    def _constants(self, x: list[Expr], matrices: Sequence[Sequence[Expr]]) -> Local:
+        sums, start = Local(_SUMS), [real(0)] * _SUMS
+        for side, matrix in enumerate(matrices):
+            mma.multiply(sums, start, matrix, x[2 * side : 2 * side + 2])
+            start = _cells(sums)
+        return sums
+
+    def _raw(self, words: list[list[list[Expr]]], x: list[Expr], start: Local) -> Local:
+        """The products of a stretch, unscaled."""
+        raw, before = Local(_SUMS), _cells(start)
+        upper, lower = (self.codes.pairs(row, self.t) for row in words)
+        for side in range(2):
+            at = 2 * side
+            a = [upper[at], lower[at], upper[at + 1], lower[at + 1]]
+            mma.multiply(raw, before, a, x[at : at + 2])
+            before = _cells(raw)
+        return raw
+
+    def _scaling(self, tile: Expr, half: int, stretch: Expr) -> Scaling:
+        per_group = self.reader.packing.group // STRETCH
+        group = stretch if per_group == 1 else tirx.floordiv(stretch, per_group)
+        return self.reader.scaling(TileRow(tile, self.g, half), group)
+
+    def put(self, cells: Any, warp: Expr) -> None:
         """Store the sums, [x row][W row]."""
         for i in range(self.tiles):
             for j in range(_SUMS):
-                m = self.t * 2 + j % 2
-                n = self.team + (j // 2 * 8 + i * EDGE)
-                at = m * (self.tiles * EDGE) + n
-                store(cells, self.sums[i * _SUMS + j], warp, at)
+                n = self.g + (j // 2 * 8 + i * EDGE)
+                at = (self.t * 2 + j % 2) * (self.tiles * EDGE) + n
+                total = self.sums[i * _SUMS + j]
+                factor = self.codes.factor
+                store(cells, total if factor == 1 else total * real(factor), warp, at)
 
 
-def _pairs(word: Expr) -> list[Expr]:
-    """Codes 0 and 2, 1 and 3, 4 and 6, 5 and 7 of a word as float16, each so much too large."""
-    pairs = Local(4, "uint32")
-    after = bind(word >> T.uint32(8))
-    for i, (bits, mask, eight, some) in enumerate(
-        (
-            (_LOW, 0x000F000F, 0x00080008, word),
-            (_LOW, 0x000F000F, 0x00080008, after),
-            (_HIGH, 0x00F000F0, 0x00800080, word),
-            (_HIGH, 0x00F000F0, 0x00800080, after),
-        )
-    ):
-        pairs[i] = mma.masked(some, mask, bits | eight)
-    return [pairs[i] for i in range(4)]
+def _cells(sums: Local) -> list[Expr]:
+    return [sums[i] for i in range(_SUMS)]
 
 
-def _scale(sums: Local, tile: int, raw: Local, scales: list[Expr]) -> None:
-    for i in range(_SUMS):
-        at = tile * _SUMS + i
-        sums[at] = sums[at] + raw[i] * scales[i // 2]
+def _sums(tiles: int) -> Local:
+    sums = Local(tiles * _SUMS)
+    for i in range(tiles * _SUMS):
+        sums[i] = real(0)
+    return sums

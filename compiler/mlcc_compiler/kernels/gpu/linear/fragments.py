@@ -2,17 +2,23 @@
 
 `mma.m16n8k16` multiplies 16 rows of W, 16 columns of each. Its lane 4 g + t holds four columns of
 row g and the same four of row g + 8. Any four will do if x has the same ones there. So lane t reads
-whole units of eight neighbours, and a group of 32 columns takes two instructions: columns 0 to 3 of
-each of its four units, then columns 4 to 7.
+whole units of eight neighbours, and 32 columns, a stretch, take two instructions: four columns of
+each of its units, then the other four.
 
 Words are those of `packing.py`, in another order. A tile of 16 rows is a row of the stored tensor,
-[N / 16, 16 * words]. In it are, for each `span` groups:
+[N / 16, 16 * words]. In it, each kind of words (a plane of codes, scales, minima) is a region:
 
-    codes    [rows g, g + 8] [g] [t] [group]    unit t of each group, `span` words a lane
-    scales   [g] [rows g, g + 8] [words]        read by all four lanes of a row
+    planes of codes    [chunk] [rows g, g + 8] [g] [lanes] [stretch]    a chunk: `span` stretches
+    scales and others  [word] [rows g, g + 8] [g]
+
+`lanes` have words of their own: four in planes of 4 and 8 bits, two of 2 bits, one of 1 bit.
 
 A warp reads 512 neighbouring bytes by one instruction and shuffles nothing. Other kernels read word
 by word, through `Placed`. Nothing here knows TVM.
+
+The curves of `t4_g32` and `t5_g32` are odd functions but for a constant: value = M[i] - c for the
+upper half of the codes, -M[i] - c for the lower. Their codes are stored as a sign, the top bit, and
+i, so that a table of half the size serves both (`mirrored`).
 """
 
 from __future__ import annotations
@@ -25,32 +31,55 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc_compiler.kernels import planes
 from mlcc_compiler.quantization import Scheme
-from mlcc_compiler.quantization.schemes import MIDDLE
 
 Array = npt.NDArray[Any]
 
 EDGE = 16
 """Rows of a tile."""
-GROUP = 32
-"""Columns that share a scale."""
+STRETCH = 32
+"""Columns that two instructions multiply."""
 LANES = 4
-"""Lanes that share a row: units of a group."""
+"""Lanes that share a row: units of a stretch."""
 _HALF = EDGE // 2
 _SPAN = 4
-"""Most groups that a lane reads at a time: four words, 16 bytes."""
+"""Most stretches that a lane reads at a time: four words of 4-bit codes, 16 bytes."""
+_BITS = (4, 5, 6, 8)
 
 
 def fits(k: int, scheme: Scheme, parts: Sequence[range]) -> bool:
     """Whether a matrix of such rows, in such parts, can be stored in this order."""
-    plain = scheme.bits == 4 and scheme.offset == MIDDLE and not scheme.table and not scheme.block
-    whole = k % (2 * GROUP) == 0 and all(len(rows) % EDGE == 0 for rows in parts)
-    return plain and whole and scheme.group == GROUP
+    if scheme.bits not in _BITS or (scheme.table and not mirrored(scheme)):
+        return False
+    whole = k % STRETCH == 0 and all(len(rows) % EDGE == 0 for rows in parts)
+    return whole and scheme.group_of(k) % STRETCH == 0
+
+
+def mirrored(scheme: Scheme) -> bool:
+    """Whether codes are stored as sign and magnitude."""
+    return scheme.curve is not None and scheme.bits in _BITS
 
 
 def span_of(k: int) -> int:
-    """Groups that a lane reads at a time."""
-    return math.gcd(k // GROUP, _SPAN)
+    """Stretches that a lane reads at a time."""
+    return math.gcd(k // STRETCH, _SPAN)
+
+
+def mirror(codes: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
+    """Codes as sign and place in the table of magnitudes, or back: below the middle, the nearest
+    to it first."""
+    middle = 1 << (bits - 1)
+    return np.where(codes < middle, codes ^ np.uint8(middle - 1), codes)
+
+
+@dataclass(frozen=True)
+class TileRow:
+    """Row g or g + 8 of a tile, as expressions of a kernel."""
+
+    tile: Any
+    g: Any
+    half: int
 
 
 @dataclass(frozen=True)
@@ -59,25 +88,35 @@ class Region:
 
     first: int
     size: int
-    lanes: int
-    """Lanes among which a row's words are dealt out; 1 = all lanes read the same."""
-    words: int
-    """That a lane reads at a time."""
+    lanes: int = 1
+    """Into how many parts the words of a stretch are dealt; lane t reads part t * lanes / 4."""
+    per_unit: int = 1
+    """Neighbouring words of a lane: those of a unit."""
+    words: int = 1
+    """That a lane reads of a row at a time: of a chunk."""
 
-    def place(self, row: Any, word: Any) -> Any:
+    @property
+    def chunk(self) -> int:
+        """Words of all rows of a tile's chunk."""
+        return EDGE * self.lanes * self.words
+
+    def place(self, g: Any, half: Any, word: Any) -> Any:
         """Where a word of a row is in its tile; ints, arrays or expressions."""
-        half, g = row // _HALF, row % _HALF
-        at = word - self.first
-        chunk = at // (self.words * self.lanes) * (EDGE * self.words * self.lanes)
-        j = at // self.lanes % self.words
-        team = g * 2 + half if self.lanes == 1 else half * (_HALF * self.lanes) + g * self.lanes
-        lane = team if self.lanes == 1 else team + at % self.lanes
+        at, dealt = word - self.first, self.lanes * self.per_unit
+        chunk = at // (self.words * self.lanes) * self.chunk
+        j = at // dealt * self.per_unit % self.words + at % self.per_unit
+        lane = (half * _HALF + g) * self.lanes + at // self.per_unit % self.lanes
         return EDGE * self.first + chunk + lane * self.words + j
+
+    def start(self, chunk: Any, g: Any, half: Any, t: Any) -> Any:
+        """Where the words of lane 4 g + t in a chunk begin."""
+        lane = (half * _HALF + g) * self.lanes + t * self.lanes // LANES
+        return EDGE * self.first + (chunk * (EDGE * self.lanes) + lane) * self.words
 
 
 @dataclass(frozen=True)
 class Order:
-    """The places of all words of a tile, for rows of some regions."""
+    """The places of all words of a tile: a tensor's regions, one after the other."""
 
     regions: tuple[Region, ...]
 
@@ -85,10 +124,6 @@ class Order:
     def words(self) -> int:
         """Words of a row."""
         return sum(region.size for region in self.regions)
-
-    def place(self, row: Any, word: Any, region: int = 0) -> Any:
-        """Where a word of a region is: (tile, place in it)."""
-        return row // EDGE, self.regions[region].place(row % EDGE, word)
 
     def put(self, rows: Array) -> Array:
         """Rows of words [n, words] as tiles [n / 16, 16 * words]."""
@@ -101,25 +136,47 @@ class Order:
         return np.ascontiguousarray(tiles[:, self._places().ravel()].reshape(-1, self.words))
 
     def _places(self) -> npt.NDArray[np.int64]:
-        rows = np.arange(EDGE)[:, None]
-        parts = [r.place(rows, np.arange(r.first, r.first + r.size)[None]) for r in self.regions]
+        half, g = np.divmod(np.arange(EDGE)[:, None], _HALF)
+        words = [np.arange(r.first, r.first + r.size)[None] for r in self.regions]
+        parts = [r.place(g, half, w) for r, w in zip(self.regions, words, strict=True)]
         return np.concatenate(parts, axis=1)
 
 
-def orders_of(k: int, codes: int, scales: int) -> tuple[Order, ...]:
-    """The orders of codes and of scales, by their words in a row."""
-    span = span_of(k)
-    return Order((Region(0, codes, LANES, span),)), Order((Region(0, scales, 1, span // 2),))
+def order_of_codes(k: int, bits: int) -> Order:
+    """The order of the planes of codes."""
+    span, regions, first = span_of(k), [], 0
+    for plane in planes.planes_of(bits):
+        size = k * plane.bits // 32
+        if plane.bits >= 4:
+            per_unit = plane.bits // 4
+            regions.append(Region(first, size, LANES, per_unit, span * per_unit))
+        else:
+            regions.append(Region(first, size, plane.bits, words=span))
+        first += size
+    return Order(tuple(regions))
+
+
+def order_of_parts(sizes: Sequence[int]) -> Order:
+    """The order of scales and the like, by the words of each kind in a row."""
+    firsts = np.cumsum([0, *sizes]).tolist()
+    return Order(tuple(Region(f, size) for f, size in zip(firsts, sizes, strict=False)))
 
 
 class Placed:
-    """A buffer of tiles, read as if it had rows."""
+    """A region of a buffer of tiles, read as if it had rows."""
 
-    def __init__(self, buffer: Any, order: Order) -> None:
-        self.buffer, self.order = buffer, order
+    def __init__(self, buffer: Any, order: Order, region: int = 0) -> None:
+        self.buffer, self.order, self.of = buffer, order, order.regions[region]
         self.dtype, self.shape = buffer.dtype, (int(buffer.shape[0]) * EDGE, order.words)
 
     def __getitem__(self, at: tuple[Any, Any]) -> Any:
         row, word = at
-        tile, place = self.order.place(row, word)
-        return self.buffer[tile, place]
+        if isinstance(row, TileRow):
+            return self.buffer[row.tile, self.of.place(row.g, row.half, word)]
+        half, g = row % EDGE // _HALF, row % _HALF
+        return self.buffer[row // EDGE, self.of.place(g, half, word)]
+
+
+def region(buffer: Any, number: int) -> Any:
+    """A buffer's region by number, where it has some."""
+    return Placed(buffer.buffer, buffer.order, number) if isinstance(buffer, Placed) else buffer

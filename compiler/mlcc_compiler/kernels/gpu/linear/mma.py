@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr
-from mlcc_compiler.kernels.gpu.workgroup import Local
+from mlcc_compiler.kernels.gpu.workgroup import Local, int32
 
 _MMA = """
-__device__ __forceinline__ void mlcc_mma(float& d0, float& d1, float& d2, float& d3, unsigned a0,
-    unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+__device__ __forceinline__ void mlcc_mma(float& d0, float& d1, float& d2, float& d3, float c0,
+    float c1, float c2, float c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+    unsigned b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+      "{%8, %9, %10, %11}, {%12, %13}, {%4, %5, %6, %7};"
+      : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
+      : "f"(c0), "f"(c1), "f"(c2), "f"(c3), "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 """
 _HALVES = """
@@ -38,15 +39,23 @@ __device__ __forceinline__ unsigned mlcc_masked(unsigned word, unsigned mask, un
 }
 """
 
+_PERMUTED = """
+__device__ __forceinline__ unsigned mlcc_permuted(unsigned low, unsigned high, unsigned selector) {
+  unsigned found;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(found) : "r"(low), "r"(high), "r"(selector));
+  return found;
+}
+"""
 
-def multiply(sums: Local, first: int, a: Sequence[Expr], b: Sequence[Expr]) -> None:
-    """Emit sums[first : first + 4] += a @ b, the parts of a lane of `mma.m16n8k16`.
+
+def multiply(sums: Local, start: Sequence[Expr], a: Sequence[Expr], b: Sequence[Expr]) -> None:
+    """Emit sums = start + a @ b, the parts of a lane of `mma.m16n8k16`: four sums.
 
     a: pairs of float16 of rows (g, g + 8, g, g + 8) of 16, b: of column g of 8, for lane 4 g + t.
     Sums: rows g, g, g + 8, g + 8 and columns 2 t, 2 t + 1, 2 t, 2 t + 1.
     """
-    cells = [sums[first + i] for i in range(4)]
-    T.evaluate(T.cuda.func_call("mlcc_mma", *cells, *a, *b, source_code=_MMA))
+    cells = [sums[i] for i in range(4)]
+    T.evaluate(T.cuda.func_call("mlcc_mma", *cells, *start, *a, *b, source_code=_MMA))
 
 
 def halves(low: Expr, high: Expr) -> Expr:
@@ -54,8 +63,30 @@ def halves(low: Expr, high: Expr) -> Expr:
     return T.cuda.func_call("mlcc_halves", low, high, source_code=_HALVES, return_type="uint32")
 
 
-def masked(word: Expr, mask: int, bits: int) -> Expr:
+def masked(word: Expr, mask: int, bits: int | Expr) -> Expr:
     """(word & mask) ^ bits, as one instruction. In C++ two come of it: of two constants one must be
     kept in a register."""
-    arguments = word, T.uint32(mask), T.uint32(bits)
+    arguments = word, T.uint32(mask), T.uint32(bits) if isinstance(bits, int) else bits
     return T.cuda.func_call("mlcc_masked", *arguments, source_code=_MASKED, return_type="uint32")
+
+
+def permuted(low: Expr, high: Expr, selector: int | Expr) -> Expr:
+    """Four bytes of eight, chosen by the four lowest nibbles of the selector: `prmt`. A nibble with
+    its top bit set yields the sign of its byte, eight times."""
+    arguments = low, high, T.uint32(selector) if isinstance(selector, int) else selector
+    return T.cuda.func_call(
+        "mlcc_permuted", *arguments, source_code=_PERMUTED, return_type="uint32"
+    )
+
+
+def held(words: Sequence[int], count: Expr) -> list[Expr]:
+    """Up to eight constants that stay in registers of their own. count: a number of rows.
+
+    The compiler would keep them apart, equal ones once, and move them to registers before every
+    instruction that needs them there. It does not know that a number of rows has no high bits.
+    """
+    found = Local(len(words), "uint32")
+    for i, word in enumerate(words):
+        nothing = T.reinterpret("uint32", int32(count)) >> T.uint32(31 - i)
+        found[i] = T.bitwise_xor(T.uint32(word), nothing)
+    return [found[i] for i in range(len(words))]

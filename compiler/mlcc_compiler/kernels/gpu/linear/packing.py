@@ -36,7 +36,14 @@ import numpy.typing as npt
 
 from mlcc_compiler.ir.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, Order, orders_of
+from mlcc_compiler.kernels.gpu.linear.fragments import (
+    EDGE,
+    Order,
+    mirror,
+    mirrored,
+    order_of_codes,
+    order_of_parts,
+)
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
@@ -148,7 +155,14 @@ class GpuPacking:
         """Of each tensor's words, in fragments; () = row by row."""
         if not self.fragments:
             return ()
-        return orders_of(self.k, self.words, sum(size for _, size in self.scale_parts.values()))
+        scales = order_of_parts([size for _, size in self.scale_parts.values()])
+        found = order_of_codes(self.k, self.scheme.bits), scales
+        return (*found, order_of_parts([-(-self.groups // 4)])) if len(self.columns) > 2 else found
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether codes are stored as sign and magnitude."""
+        return self.fragments and mirrored(self.scheme)
 
     def layout(self) -> WeightLayout:
         """Shapes, and the packing of an f32 matrix."""
@@ -181,6 +195,8 @@ class GpuPacking:
             return from_storage(whole[0].view(stored)[:, : self.k], how.dtype)
         packed = whole[0].view(np.uint8).reshape(self.n, self.words, 4)
         codes = planes.unpack_block(packed, how.bits, self.steps).reshape(self.n, self.k)
+        if self.mirrored:
+            codes = mirror(codes, how.bits)
         parts = {}
         for name, (first, size) in self.scale_parts.items():
             dtype = {"scales": how.scale_dtype, "minima": "<f2"}.get(name, "int8")
@@ -209,7 +225,8 @@ class GpuPacking:
 
     def _words(self, q: Quantized) -> list[Array]:
         """The words of some rows."""
-        steps = (q.codes ^ self._sign).reshape(len(q.codes), self.steps, planes.STEP)
+        codes = mirror(q.codes, self.scheme.bits) if self.mirrored else q.codes ^ self._sign
+        steps = codes.reshape(len(codes), self.steps, planes.STEP)
         packed = np.ascontiguousarray(planes.pack_block(steps, self.scheme.bits))
         words = [packed.reshape(len(steps), 4 * self.words).view("<u4")]
         words.append(np.concatenate([_words(getattr(q, n)) for n in self.scale_parts], axis=1))

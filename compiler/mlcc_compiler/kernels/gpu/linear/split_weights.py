@@ -20,11 +20,11 @@ from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.quantization import scheme
 
 
-def packing(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> GpuPacking:
-    """The packing of a matrix or a table."""
+def packing(gpu: Gpu, shape: Sequence[int], scheme_name: str, fragments: bool = True) -> GpuPacking:
+    """The packing of a matrix or a table; with fragments, if the device has them and they fit."""
     rows, columns = shape
     made = GpuPacking(rows, columns, scheme(scheme_name), gpu.binding_bytes)
-    if gpu.fragments and fits(columns, made.scheme, made.parts):
+    if fragments and gpu.fragments and fits(columns, made.scheme, made.parts):
         return replace(made, fragments=True)
     return made
 

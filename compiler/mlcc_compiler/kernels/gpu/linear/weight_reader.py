@@ -17,7 +17,7 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Argument, Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, UnitCodes, and_, keep, load
-from mlcc_compiler.kernels.gpu.linear.fragments import Placed
+from mlcc_compiler.kernels.gpu.linear.fragments import Placed, region
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
 from mlcc_compiler.quantization.schemes import ZEROS
@@ -92,7 +92,7 @@ class WeightReader:
         """Emit the reading of what a unit shares with those of the same scale or integers; calling
         the result emits the scaling of one of these units."""
         group = self.packing.group
-        of = self._scaling(row, bind(tirx.floordiv(unit * UNIT, group)))()
+        of = self._loaded_scaling(row, bind(tirx.floordiv(unit * UNIT, group)))()
         return lambda one: of(bind(tirx.floordiv(one * UNIT, group)))
 
     def read(self, row: Expr, unit: Expr) -> list[Block]:
@@ -127,17 +127,27 @@ class WeightReader:
         for i in range(0, UNIT, math.gcd(p.group, UNIT)):
             # the last unit of a row may reach beyond the last group
             group = bind(tirx.min(tirx.floordiv(first + i, p.group), int32(p.groups - 1)))
-            found.append(partial(self._scaling_of, self._scaling(row, group), group))
+            found.append(partial(self._scaling_of, self._loaded_scaling(row, group), group))
         return found
 
     @staticmethod
     def _scaling_of(loaded: Callable[[], Callable[[Expr], Scaling]], group: Expr) -> Scaling:
         return loaded()(group)
 
-    def _scaling(self, row: Expr, group: Expr) -> Callable[[], Callable[[Expr], Scaling]]:
+    def scaling(self, row: Any, group: Expr) -> Scaling:
+        """Emit the loads and the arithmetic of a group's scale, for the scheme's own numbers.
+        row: as the buffers take it."""
+        return self._loaded_scaling(row, group, 0, 1.0)()(group)
+
+    def _loaded_scaling(
+        self, row: Any, group: Expr, excess: int | None = None, factor: float | None = None
+    ) -> Callable[[], Callable[[Expr], Scaling]]:
         """Emit the loads of a group's scale. Calling the result emits the arithmetic that groups of
-        the same words share, and calling its result the rest for one of them."""
+        the same words share, and calling its result the rest for one of them. excess, factor: of
+        the codes, if not those of `UnitCodes`."""
         how = self.packing.scheme
+        excess = self.codes.excess if excess is None else excess
+        factor = self.codes.factor if factor is None else factor
         block = bind(tirx.floordiv(group, how.block // self.packing.group)) if how.block else group
         exponent = how.scale_dtype == "uint8"
         load_scale = self._number("scales", row, block, 1 if exponent else 2)
@@ -155,22 +165,22 @@ class WeightReader:
             if exponent:
                 level = T.reinterpret("float32", and_(level, 255) << T.uint32(23))
             else:
-                level = _widen_f16(self.gpu, level, 0 if how.block else self.codes.excess)
-            less = self.codes.factor * (2.0**-self.codes.excess if how.block else 1.0)
+                level = _widen_f16(self.gpu, level, 0 if how.block else excess)
+            less = factor * (2.0**-excess if how.block else 1.0)
             level = bind(level if less == 1 else level * real(less))
             least = None if load_minimum is None else _widen_f16(self.gpu, load_minimum(block))
 
             def one(at: Expr) -> Scaling:
                 scale, minimum = level, least
                 if load_scales is not None:
-                    scale = bind(level * _signed_byte(load_scales(at)))
+                    scale = bind(level * _signed_byte(self.gpu, load_scales(at)))
                 if load_minima is not None:
-                    minimum = bind(minimum * _signed_byte(load_minima(at)))
+                    minimum = bind(minimum * _signed_byte(self.gpu, load_minima(at)))
                 if zero_word is None:
                     return Scaling(scale, minimum)
                 zero = and_(zero_word >> (tirx.floormod(at, _GROUPS) * 8).astype("uint32"), 255)
                 # raw is so many times a code, its scale that much less than the scheme's
-                step = 1 << self.codes.excess
+                step = 1 << excess
                 offset = real(how.middle * step) - zero.astype("float32") * real(step)
                 return Scaling(scale, bind(offset * scale))
 
@@ -187,7 +197,8 @@ class WeightReader:
             return None
         first, _ = self.packing.scale_parts[part]
         per_word = 4 // size
-        word = bind(self.buffers[1][row, tirx.floordiv(index, per_word) + first])
+        buffer = region(self.buffers[1], list(self.packing.scale_parts).index(part))
+        word = bind(buffer[row, tirx.floordiv(index, per_word) + first])
         return lambda at: word >> (tirx.floormod(at, per_word) * (8 * size)).astype("uint32")
 
     def _floats(self, word: Expr) -> list[Expr]:
@@ -217,8 +228,10 @@ def _widen_f16(gpu: Gpu, word: Expr, less: int = 0) -> Expr:
     return bind(T.reinterpret("float32", bits))
 
 
-def _signed_byte(word: Expr) -> Expr:
+def _signed_byte(gpu: Gpu, word: Expr) -> Expr:
     """The lowest byte of a word, an int8, as f32."""
+    if gpu.narrow_types:
+        return word.astype("int8").astype("float32")
     return (T.reinterpret("int32", word << T.uint32(24)) >> 24).astype("float32")
 
 

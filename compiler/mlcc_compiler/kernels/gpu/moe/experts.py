@@ -33,7 +33,7 @@ from mlcc_compiler.kernels.kernel_set import KernelSet
 def stored(gpu: Gpu, shape: Sequence[int], scheme: str) -> GpuPacking:
     """The packing of matrices [count, N, K]."""
     count, n_out, k = shape
-    return packing(gpu, (count * n_out, k), scheme)
+    return packing(gpu, (count * n_out, k), scheme, fragments=False)
 
 
 def layout(gpu: Gpu, shape: Sequence[int], scheme: str) -> WeightLayout:

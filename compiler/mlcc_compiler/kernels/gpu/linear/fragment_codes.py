@@ -1,0 +1,172 @@
+"""Codes to pairs of float16, a few instructions for two weights.
+
+A number of a pair is (code - middle) / factor + excess, the same excess for all weights of one of
+the two sides (columns 0 to 3 and 4 to 7 of a unit), which `fragment_gemv.py` takes off. By scheme:
+
+- **4, 5 and 6 bits**: the lowest four bits are masked and joined to the bits of 1024, or of 64
+  where a code lies four bits higher: float16 1024 + code and 64 + code. The bits of the narrower
+  planes are moved beside them.
+- **8 bits**: a byte permutation puts each byte below the upper byte of 1024.
+- **Curves** (`t4_g32`, `t5_g32`): byte permutations look up eight magnitudes at a time, and put
+  each below a byte with its sign. Such a float16 is subnormal, 2**-24 times an integer, which
+  tensor cores multiply exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.gpu.linear import mma
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.workgroup import Local, bind
+from mlcc_compiler.kernels.planes import Plane, planes_of
+
+Words = Sequence[Sequence[Expr]]
+"""Of each plane, the words of a unit."""
+_ONE_K, _SIXTY_FOUR = 0x6400, 0x5400
+"""The float16 1024 and 64."""
+_LOW, _HIGH = 0x000F000F, 0x00F000F0
+
+
+class NibbleCodes:
+    """Codes of 4 to 6 bits."""
+
+    columns = (0, 2, 1, 3, 4, 6, 5, 7)
+    """Of a unit, two a pair."""
+    factor = 1.0
+
+    def __init__(self, packing: GpuPacking) -> None:
+        self.bits = packing.scheme.bits
+        middle = packing.scheme.middle if packing.signed else 0
+        self.excess = tuple(_negative(base, middle) for base in (_ONE_K, _SIXTY_FOUR))
+        self.flipped = middle
+        """Stored codes have this bit flipped."""
+
+    def pairs(self, words: Words, t: Expr) -> list[Expr]:
+        """Emit the four pairs of unit t of a stretch."""
+        *narrow, (nibbles,) = words
+        shifted = bind(nibbles >> T.uint32(8))
+        found = Local(4, "uint32")
+        for i in range(4):
+            high, mask = i // 2, (_LOW, _HIGH)[i // 2]
+            flip = _twice(self.flipped) << 4 * high
+            base = _twice((_ONE_K, _SIXTY_FOUR)[high])
+            found[i] = mma.masked((nibbles, shifted)[i % 2], mask, base | flip)
+        for plane, (word,) in zip(planes_of(self.bits), narrow, strict=False):
+            self._join(found, plane, word, t)
+        return [found[i] for i in range(4)]
+
+    def _join(self, found: Local, plane: Plane, word: Expr, t: Expr) -> None:
+        """Put the bits of a plane of 1 or 2 bits above the nibbles."""
+        units = 8 // (2 * plane.bits)
+        word = bind(word >> ((t % units) * (2 * plane.bits)).astype("uint32"))
+        for i in range(4):
+            high = i // 2
+            to = plane.low + 4 * high
+            by = to - plane.bits * high - 8 * (i % 2)
+            mask = _twice(plane.mask) << to
+            some = word << T.uint32(by) if by >= 0 else word >> T.uint32(-by)
+            found[i] = mma.masked(bind(some), mask, found[i])
+
+
+class ByteCodes:
+    """Codes of 8 bits."""
+
+    columns = (0, 1, 2, 3, 4, 5, 6, 7)
+    factor = 1.0
+
+    def __init__(self, packing: GpuPacking) -> None:
+        self.signed = packing.signed
+        self.excess = (_negative(_ONE_K, 128 if self.signed else 0),) * 2
+
+    def pairs(self, words: Words, t: Expr) -> list[Expr]:
+        """See NibbleCodes."""
+        ((first, second),) = words
+        found = Local(4, "uint32")
+        for i, word in enumerate((first, second)):
+            code = bind(T.bitwise_xor(word, T.uint32(0x80808080))) if self.signed else word
+            for j in range(2):
+                found[2 * i + j] = mma.permuted(code, T.uint32(_ONE_K >> 8), _bytes(2 * j, 4))
+        return [found[i] for i in range(4)]
+
+
+class CurveCodes:
+    """Codes of a curve, stored as sign and place in a table of magnitudes (`fragments.py`)."""
+
+    columns = (0, 1, 2, 3, 4, 5, 6, 7)
+    factor = 2.0**24
+
+    def __init__(self, packing: GpuPacking, count: Expr) -> None:
+        how = packing.scheme
+        assert how.curve is not None
+        self.bits, below = how.bits, how.curve[1]
+        magnitudes = bytes(int(value) + below for value in how.table[how.middle :])
+        fours = [magnitudes[i : i + 4] for i in range(0, len(magnitudes), 4)]
+        self.table = mma.held([int.from_bytes(four, "little") for four in fours], count)
+        self.excess = (_twice(0x8000 | below),) * 2
+
+    def pairs(self, words: Words, t: Expr) -> list[Expr]:
+        """See NibbleCodes."""
+        *narrow, (nibbles,) = words
+        signs = self._signs(nibbles, narrow[0][0] if narrow else None, t)
+        # bytes of the lower half of a word: codes 0, 4, 1, 5; of the upper half: 2, 6, 3, 7
+        halves = self._magnitudes(nibbles)
+        found = Local(4, "uint32")
+        for i in range(4):
+            found[i] = mma.permuted(halves[i % 2], signs[i // 2], _spread(i // 2, i % 2))
+        return [found[i] for i in range(4)]
+
+    def _magnitudes(self, nibbles: Expr) -> list[Expr]:
+        if self.bits == 4:
+            places = bind(T.bitwise_and(nibbles, T.uint32(0x77777777)))
+            found = [places, bind(places >> T.uint32(16))]
+            return [bind(mma.permuted(*self.table, half)) for half in found]
+        # where its top bit is set, a selector yields the sign of a byte eight times: 0 of all here
+        other = bind(T.bitwise_xor(nibbles, T.uint32(0x88888888)))
+        halves = []
+        for by in (0, 16):
+            low, high = (bind(word >> T.uint32(by)) if by else word for word in (nibbles, other))
+            parts = mma.permuted(*self.table[:2], low), mma.permuted(*self.table[2:], high)
+            halves.append(bind(T.bitwise_or(*(bind(part) for part in parts))))
+        return halves
+
+    def _signs(self, nibbles: Expr, plane: Expr | None, t: Expr) -> list[Expr]:
+        """The signs of codes 0 to 3 and of 4 to 7 as the top bits of bytes, set where negative."""
+        if plane is None:
+            some = [nibbles << T.uint32(4), nibbles]
+        else:
+            word = bind(plane << (T.int32(6) - t * 2).astype("uint32"))
+            some = [word << T.uint32(1), word]
+        top = 0x80808080
+        return [bind(mma.masked(bind(word), top, top)) for word in some]
+
+
+def codes_of(packing: GpuPacking, count: Expr) -> Any:
+    """How the codes of a packing become float16; count: rows of x."""
+    if packing.mirrored:
+        return CurveCodes(packing, count)
+    return (ByteCodes if packing.scheme.bits == 8 else NibbleCodes)(packing)
+
+
+def _twice(half: int) -> int:
+    return half << 16 | half
+
+
+def _negative(base: int, more: int) -> int:
+    """A pair of minus (the float16 `base` + `more`)."""
+    ulp = 1 if base == _ONE_K else 16
+    return _twice(0x8000 | base + more * ulp)
+
+
+def _bytes(first: int, other: int) -> int:
+    """A selector of bytes `first`, `other`, `first` + 1, `other`."""
+    return first | other << 4 | (first + 1) << 8 | other << 12
+
+
+def _spread(side: int, half: int) -> int:
+    """A selector of a pair: its magnitudes are bytes 0 and 2, or 1 and 3, each below its sign."""
+    sign = 4 + 2 * half
+    return side | sign << 4 | (side + 2) << 8 | (sign + 1) << 12
