@@ -97,6 +97,16 @@ def refused(name: str, field: Field) -> list[str]:
 ACCEPTED = accepted()
 
 
+def test_a_step_that_reads_the_counters_of_the_engine_waits_for_them() -> None:
+    """`engine` is null before a replica's first report and in a long step."""
+    reading = [
+        step
+        for step in STEPS
+        if step["request"]["path"] == "/health" and "engine" in str(step["expect"])
+    ]
+    assert reading and all(step.get("within") for step in reading)
+
+
 def test_the_objects_here_are_all_there_are() -> None:
     modules = (chat_fields, message_fields, structured_output)
     values = [value for module in modules for value in vars(module).values()]
