@@ -230,7 +230,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
 
 
 def test_only_the_server_knows_sockets_and_processes() -> None:
-    known = {"starlette", "fastapi", "uvicorn", "multiprocessing", "threading", "socket"}
+    known = {"starlette", "uvicorn", "multiprocessing", "threading", "socket"}
     assert not offenders("mlcc", "service", lambda name: top(name) in known)
 
 

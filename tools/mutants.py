@@ -51,7 +51,7 @@ GUARDING = re.compile(
 """Lines that guard something, by their words; a sample begins with them."""
 SERVED = ("mlcc.server.serve", "mlcc.worker.process")
 """Imported once for each mutant: what the servers of the tests import."""
-PRELOADED = ("pytest", "hypothesis", "xdist", "httpx", "openai", "fastapi", "uvicorn", "jinja2")
+PRELOADED = ("pytest", "hypothesis", "xdist", "httpx", "openai", "starlette", "uvicorn", "jinja2")
 """Imported once, before the forks. Nothing of mlcc."""
 DIGEST_BYTES = 4
 """Bytes that a mutant compares of a digest."""

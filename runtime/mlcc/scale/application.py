@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
+from starlette.applications import Starlette
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.batch.batch import Capacity
@@ -88,7 +88,7 @@ def application(
         opener(path, EngineArgs(**loading)), text.info.fingerprint, scale
     )
 
-    def build() -> FastAPI:
+    def build() -> Starlette:
         return _app(path, settings, capacity, scale)
 
     made: Any = serve.deployment(
@@ -121,7 +121,7 @@ def _require_proxies() -> None:
         )
 
 
-def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> FastAPI:
+def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> Starlette:
     """Build the HTTP application, in the ingress process."""
     context = serve.get_replica_context()
     handle = serve.get_deployment_handle(ENGINE, context.app_name)

@@ -1,54 +1,47 @@
-"""The FastAPI application: routes, OpenAPI document, middleware, and the engine client's lifespan.
+"""The Starlette application: pages, API, middleware, and the engine client's lifespan.
 
-Routes and their description come from tables (`mlcc.service.http.routes`, `openapi.py`).
-`mlcc.service` answers the requests; FastAPI does not validate bodies again.
+The API's routes and their description come from tables (`mlcc.service.http.routes`, `openapi.py`);
+`mlcc.service` finds the route of a request and answers it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Protocol
 
-from fastapi import Depends, FastAPI
-from fastapi.openapi.utils import get_openapi
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse
 from starlette.responses import Response as HttpResponse
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from mlcc import __version__
 from mlcc.batches.lines import InputBounds
 from mlcc.batches.manager import BatchManager
 from mlcc.batches.store import StoreBounds
 from mlcc.errors import MlccError
-from mlcc.server.asgi import ServiceApp, ServiceResponse, Settings
+from mlcc.server.asgi import ServiceApp, Settings
 from mlcc.server.auth.allowed_hosts import AllowedHosts
 from mlcc.server.auth.key_file import KeyFile
 from mlcc.server.auth.keyring import METRICS_PATH, ApiKeyAuth, Keyring
 from mlcc.server.auth.owners import OWNER_TABLE, Owners
 from mlcc.server.auth.rate_limit import RateLimiter
-from mlcc.server.docs_page import reference_page
+from mlcc.server.docs_page import document_endpoint, reference_page
 from mlcc.server.http.drain import DrainGate, DrainState
 from mlcc.server.http.errors import error_response_for, path_of
 from mlcc.server.observability.metrics import Metrics
 from mlcc.server.observability.request_log import RequestLog
 from mlcc.server.observability.traces import Traces
-from mlcc.server.openapi import components, operation
+from mlcc.server.openapi import PUBLIC, openapi_document
 from mlcc.server.prompts.body_reader import BodyOffload, BodyReader
 from mlcc.service.engine_client import EngineClient, Observer, ObserverGroup
-from mlcc.service.http.routes import HEALTH, KSERVE_LIVE, KSERVE_READY, READY, ROUTES, Route
 from mlcc.service.served_model import Models
 from mlcc.service.service import Service
-
-PUBLIC = (HEALTH, READY, KSERVE_LIVE, KSERVE_READY)
-"""Routes that need no API key, so that monitoring can use them. Neither does the OpenAPI document:
-it reveals nothing that mlcc's sources do not."""
 
 EXPOSED = (
     "x-request-id",
@@ -62,7 +55,6 @@ EXPOSED = (
     ),
 )
 """Response headers that pages of other origins may read (CORS)."""
-ABOUT = "A language model behind OpenAI's API. A field that is not built is refused by name."
 
 
 class Backend(Protocol):
@@ -93,7 +85,7 @@ def create_app(
     more: Sequence[BaseRoute] = (),
     drain_state: DrainState | None = None,
     beside: Beside | None = None,
-) -> FastAPI:
+) -> Starlette:
     """Create the application. `more` are routes besides the API's; `beside` runs while the
     application answers, and asks it.
 
@@ -107,7 +99,7 @@ def create_app(
     reader = BodyReader()
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await backend.start()
         await batches.start()
         async with beside(app) if beside else nullcontext():
@@ -122,41 +114,41 @@ def create_app(
     service = Service(backend.models, settings.bounds)
     service.batches = batches = _batches(service, backend.models, settings, reader)
     service_app = ServiceApp(service, settings, reader)
-    app = Api(
-        title="mlcc",
-        version=__version__,
-        description=ABOUT,
-        servers=[{"url": settings.root_path}] if settings.root_path else None,
+    document = cache(partial(openapi_document, settings.root_path))
+
+    async def show_metrics(request: HttpRequest) -> HttpResponse:
+        await key(request)
+        return await metrics.show(request)
+
+    # From outermost to innermost.
+    middleware = [
+        Middleware(RootPath, root=settings.root_path),
+        Middleware(RequestLog, listeners=[metrics, *([traces] if traces else [])]),
+        *([_cors(settings.cors_origins)] if settings.cors_origins else []),
+        Middleware(AllowedHosts, names=settings.hosts, origins=settings.cors_origins),
+        Middleware(DrainGate, drain_state=drain_state or DrainState()),
+    ]
+    pages = [
+        Route("/openapi.json", document_endpoint(document)),
+        Route("/docs", reference_page(document)),
+        Route(METRICS_PATH, show_metrics),
+    ]
+    return Starlette(
+        routes=[*more, *pages, ApiRoute(service_app, key)],
+        middleware=middleware,
+        exception_handlers={MlccError: _refuse},
         lifespan=lifespan,
-        openapi_url=None,  # FastAPI would build it in the event loop
-        docs_url=None,  # FastAPI's two pages load their scripts from another host
-        redoc_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.router.routes.extend(more)
-    for route in ROUTES:
-        _add(app, route, service_app, [Depends(key.identify if route in PUBLIC else key)])
-    for path, show in (("/openapi.json", app.show_openapi), ("/docs", reference_page(app.openapi))):
-        app.add_route(path, show, include_in_schema=False)
-    app.add_api_route(
-        METRICS_PATH, metrics.show, include_in_schema=False, dependencies=[Depends(key)]
+
+
+def _cors(origins: Sequence[str]) -> Middleware:
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "DELETE"),
+        allow_headers=("*",),
+        expose_headers=EXPOSED,
     )
-    app.mount("/", FallbackApp(service_app, key))
-    app.add_exception_handler(MlccError, _refuse)
-    # From innermost to outermost.
-    app.add_middleware(DrainGate, drain_state=drain_state or DrainState())
-    app.add_middleware(AllowedHosts, names=settings.hosts, origins=settings.cors_origins)
-    if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.cors_origins,
-            allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("*",),
-            expose_headers=EXPOSED,
-        )
-    app.add_middleware(RequestLog, listeners=[metrics, *([traces] if traces else [])])
-    app.add_middleware(RootPath, root=settings.root_path)
-    return app
 
 
 MOST_LINES = 100_000
@@ -187,62 +179,25 @@ def _batches(
     )
 
 
-class Api(FastAPI):
-    """FastAPI with the schemas of our tables; FastAPI's own come from Python classes."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document; built once."""
-        if self.openapi_schema is None:
-            document = get_openapi(
-                title=self.title,
-                version=self.version,
-                description=self.description,
-                routes=self.routes,
-                servers=self.servers,
-            )
-            document.setdefault("components", {})["schemas"] = components(ROUTES)
-            self.openapi_schema = document
-        return self.openapi_schema
-
-    def show_openapi(self, request: HttpRequest) -> JSONResponse:
-        """The endpoint /openapi.json. Not a coroutine, so that it runs in a thread: building the
-        document takes longer than a stream should wait."""
-        return JSONResponse(self.openapi())
-
-
-class FallbackApp:
-    """Everything without a route: the service answers 404, but only after the API key was checked,
-    so that strangers cannot probe for routes."""
+class ApiRoute(BaseRoute):
+    """Every other path, also one with a line break, which a Mount's pattern misses. The API key is
+    checked first, and paths that do not exist are answered by 404 only then, so that strangers
+    cannot probe for routes."""
 
     def __init__(self, service_app: ServiceApp, key: ApiKeyAuth) -> None:
         self._service_app = service_app
         self._key = key
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return Match.FULL, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
             return
         is_public = path_of(scope) in [route.path for route in PUBLIC]
         await (self._key.identify if is_public else self._key)(HttpRequest(scope))
-        await ServiceResponse(self._service_app)(scope, receive, send)
-
-
-def _add(app: FastAPI, route: Route, service_app: ServiceApp, dependencies: list[Any]) -> None:
-    async def endpoint() -> HttpResponse:
-        return ServiceResponse(service_app)
-
-    path = re.sub(r"\}$", ":path}", route.path)
-    words = re.findall(r"\w+", route.path)
-    app.add_api_route(
-        path,
-        endpoint,
-        methods=[route.method],
-        summary=route.summary,
-        operation_id="_".join([route.method.lower(), *words]),
-        dependencies=dependencies,
-        response_model=None,
-        openapi_extra=operation(route),
-    )
+        await self._service_app(scope, receive, send)
 
 
 class RootPath:

@@ -1,7 +1,8 @@
-"""The page /docs: the OpenAPI document as HTML without scripts.
+"""The OpenAPI document as JSON, and as the page /docs: HTML without scripts, which works offline
+and sends no request to another host.
 
-FastAPI's own pages load scripts from another host; this one works offline and without
-requests to other hosts.
+The endpoints are no coroutines, so they run in a thread: building the document takes longer than a
+stream should wait.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from html import escape
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 Document = Mapping[str, Any]
 Page = Callable[[Request], HTMLResponse]
@@ -28,12 +29,19 @@ _STYLE = (
 )
 
 
-def reference_page(
-    document: Callable[[], Document],
-) -> Page:
+def document_endpoint(document: Callable[[], Document]) -> Callable[[Request], JSONResponse]:
+    """Return the endpoint that sends what `document` returns."""
+
+    def show(request: Request) -> JSONResponse:
+        return JSONResponse(document())
+
+    return show
+
+
+def reference_page(document: Callable[[], Document]) -> Page:
     """Return the endpoint that renders what `document` returns."""
 
-    def show(request: Request) -> HTMLResponse:  # no coroutine: it runs in a thread
+    def show(request: Request) -> HTMLResponse:
         return HTMLResponse("".join(_page(document())), headers=_HEADERS)
 
     return show

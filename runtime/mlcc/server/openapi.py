@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from mlcc import __version__
 from mlcc.api.anthropic import shapes as anthropic_shapes
 from mlcc.api.kserve import shapes as kserve_shapes
 from mlcc.api.llamacpp import shapes as llamacpp_shapes
@@ -33,7 +34,15 @@ from mlcc.api.schema.json_types import (
 from mlcc.api.schema.schema import Field, Object, Tagged, Use
 from mlcc.api.tgi import shapes as tgi_shapes
 from mlcc.errors import MlccError
-from mlcc.service.http.routes import PLAIN_TEXT, Route
+from mlcc.service.http.routes import (
+    HEALTH,
+    KSERVE_LIVE,
+    KSERVE_READY,
+    PLAIN_TEXT,
+    READY,
+    ROUTES,
+    Route,
+)
 from mlcc.service.http.types import (
     LINES_TYPE,
     ApiResponse,
@@ -51,6 +60,16 @@ SHAPES = (
 )
 """Modules whose typed dictionaries are response types."""
 
+PUBLIC = (HEALTH, READY, KSERVE_LIVE, KSERVE_READY)
+"""Routes that need no API key, so that monitoring can use them. Neither does the OpenAPI document:
+it reveals nothing that mlcc's sources do not."""
+_ABOUT = "A language model behind OpenAI's API. A field that is not built is refused by name."
+_KEY = {
+    "type": "http",
+    "description": "A key of `--api-key` or `--api-keys`, if the server has one; also taken as the "
+    "header x-api-key.",
+    "scheme": "bearer",
+}
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
 _METADATA = "Accepted; never changes an answer."
 _PLAIN: Mapping[Any, str] = {
@@ -73,9 +92,30 @@ _ERRORS: Mapping[Callable[[MlccError], ApiResponse], str] = {
 }
 
 
-def operation(route: Route) -> Schema:
-    """Return the OpenAPI operation of a route."""
-    found: Schema = {"responses": _responses(route)}
+def openapi_document(root_path: str = "") -> Schema:
+    """Return the document of all routes. root_path: the prefix that a proxy adds to paths."""
+    document: Schema = {
+        "openapi": "3.1.0",
+        "info": {"title": "mlcc", "description": _ABOUT, "version": __version__},
+    }
+    if root_path:
+        document["servers"] = [{"url": root_path}]
+    paths: dict[str, Schema] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    document["paths"] = paths
+    document["components"] = {"securitySchemes": {"key": _KEY}, "schemas": _components(ROUTES)}
+    return document
+
+
+def _operation(route: Route) -> Schema:
+    words = [route.method.lower(), *re.findall(r"\w+", route.path)]
+    found: Schema = {"summary": route.summary, "operationId": "_".join(words)}
+    if route not in PUBLIC:
+        found["security"] = [{"key": []}]
+    if names := re.findall(r"\{(\w+)\}", route.path):
+        word = {"in": "path", "required": True, "schema": {"type": "string"}}
+        found["parameters"] = [{"name": name, **word} for name in names]
     if route.body:
         body = {"application/json": {"schema": _ref(route.body.name)}}
         found["requestBody"] = {"required": True, "content": body}
@@ -85,13 +125,10 @@ def operation(route: Route) -> Schema:
         schema = {"type": "object", "properties": form, "required": [*route.form]}
         content = {"multipart/form-data": {"schema": schema}}
         found["requestBody"] = {"required": True, "content": content}
-    if names := re.findall(r"\{(\w+)\}", route.path):
-        word = {"in": "path", "required": True, "schema": {"type": "string"}}
-        found["parameters"] = [{"name": name, **word} for name in names]
-    return found
+    return {**found, "responses": _responses(route)}
 
 
-def components(routes: tuple[Route, ...]) -> dict[str, Schema]:
+def _components(routes: tuple[Route, ...]) -> dict[str, Schema]:
     """Return every schema that the operations reference, by name."""
     found: dict[str, Schema] = {}
     for route in routes:

@@ -14,7 +14,7 @@ _EXTRAS = {
         *("tvm", "tvm_ffi", "numpy", "filelock", "huggingface_hub", "safetensors"),
         *("threadpoolctl", "ziglang"),
     ),
-    "serve": ("fastapi", "prometheus_client", "python_multipart", "starlette", "uvicorn"),
+    "serve": ("prometheus_client", "python_multipart", "starlette", "uvicorn"),
 }
 """The packages of each extra."""
 OF_DEVICE = {"cuda": "cuda-runtime", "metal": "metal"}

@@ -20,7 +20,7 @@ from tests.helpers.web_package import node
 ROOT = Path(__file__).parents[3]
 PYODIDE = ROOT / "web" / "node_modules" / "pyodide"
 SCRIPT = Path(__file__).with_name("in_pyodide.mjs")
-ABSENT = {"numpy", "tokenizers", "tvm", "fastapi", "starlette", "uuid", "datetime", "difflib"}
+ABSENT = {"numpy", "tokenizers", "tvm", "starlette", "uuid", "datetime", "difflib"}
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 

@@ -1,15 +1,13 @@
 """API key authentication: finds the key of a request and applies its scopes and rate limit. Each
 key is a tenant of the engine."""
 
-# No `from __future__ import annotations`: older FastAPIs cannot resolve those of an object.
+from __future__ import annotations
 
 import hashlib
 import hmac
 import json
 from collections.abc import Sequence
 
-from fastapi.openapi.models import HTTPBearer
-from fastapi.security.base import SecurityBase
 from starlette.requests import Request
 
 from mlcc.api.errors import AuthenticationError, ForbiddenError
@@ -70,18 +68,12 @@ class Keyring:
         return (*self._given, *(self._file.keys() if self._file else ()))
 
 
-class ApiKeyAuth(SecurityBase):
-    """FastAPI dependency: raises AuthenticationError without a valid key, ForbiddenError without
-    the scope that the path needs, and RateLimitError above the key's limits. Stores the tenant in
-    the scope."""
-
-    scheme_name = "key"
+class ApiKeyAuth:
+    """Checks the key of a request: raises AuthenticationError without a valid one, ForbiddenError
+    without the scope that the path needs, and RateLimitError above the key's limits. Stores the
+    tenant in the scope."""
 
     def __init__(self, keyring: Keyring, rate_limiter: RateLimiter) -> None:
-        self.model = HTTPBearer(
-            description="A key of `--api-key` or `--api-keys`, if the server has one; also taken "
-            "as the header x-api-key."
-        )
         self._keyring = keyring
         self._rate_limiter = rate_limiter
 
@@ -105,7 +97,7 @@ class ApiKeyAuth(SecurityBase):
             state[RESPONSE_HEADERS] = self._rate_limiter.enter(key)
 
     async def identify(self, request: Request) -> None:
-        """The dependency of routes that need no key: stores the tenant of a valid one."""
+        """For routes that need no key: stores the tenant of a valid one."""
         if not self._keyring.open and (key := self._find(request)):
             request.scope.setdefault("state", {})[TENANT] = key.name
 

@@ -1,4 +1,4 @@
-"""FastAPI's description of the API equals the tables, is complete, and loads nothing from other
+"""The description of the API equals the tables, is complete, and loads nothing from other
 hosts."""
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from fastapi.openapi.models import OpenAPI
 from mlcc.api.openai import shapes
 from mlcc.api.schema import chat_fields, message_fields
 from mlcc.api.schema.schema import Object, Use
-from mlcc.server.app import Api
-from mlcc.server.docs_page import reference_page
+from mlcc.server.docs_page import document_endpoint, reference_page
 from mlcc.service.http.routes import ROUTES
 from tests.runtime.server.helpers.server_process import RunningServer, running
 
@@ -111,7 +110,7 @@ def test_the_page_needs_no_key_and_nothing_from_elsewhere(closed: RunningServer)
 
 
 def test_without_the_key_paths_are_not_disclosed(closed: RunningServer) -> None:
-    for path in ("/v1/nothing", "/redoc", "/docs/"):
+    for path in ("/v1/nothing", "/redoc", "/docs/", "/v1/models/a%0Ab", "/%0A"):
         assert httpx.get(f"{closed.url}{path}").status_code == 401
     assert httpx.head(f"{closed.url}/v1/models").status_code == 401
     assert httpx.options(f"{closed.url}/v1/models").status_code == 401
@@ -120,5 +119,5 @@ def test_without_the_key_paths_are_not_disclosed(closed: RunningServer) -> None:
 def test_the_description_is_built_outside_the_event_loop() -> None:
     """Building it takes longer than a stream should wait: starlette runs endpoints that are no
     coroutines in a thread."""
-    for endpoint in (Api.show_openapi, reference_page(dict)):
+    for endpoint in (document_endpoint(dict), reference_page(dict)):
         assert not inspect.iscoroutinefunction(endpoint)
