@@ -337,7 +337,7 @@ def _unbuilt(checkpoint: Checkpoint, tower: TowerCheckpoint | None) -> tuple[str
     """Notes about towers that are not compiled."""
     hears = tower is not None and isinstance(tower.info, AudioInputInfo)
     seen = unbuilt_tower(checkpoint) if tower is None or hears else None
-    heard = unbuilt_audio(checkpoint) if tower is None else None
+    heard = None if hears else unbuilt_audio(checkpoint)
     return tuple(note for note in (seen, heard) if note is not None)
 
 

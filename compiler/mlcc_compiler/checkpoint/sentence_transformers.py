@@ -100,7 +100,7 @@ def encoder_head_of(checkpoint: Checkpoint, reranker: bool = False) -> EncoderHe
             "made 1"
         )
         return EncoderHead(notes=(note,))
-    if checkpoint.config.get("use_bidirectional_attention"):
+    if checkpoint.config.get("use_bidirectional_attention") not in (None, False, "vision"):
         raise UnsupportedError(
             "config.json: with 'use_bidirectional_attention' this model sees both ways, and no "
             "modules.json says how its tokens become one row; fetch the sentence-transformers "

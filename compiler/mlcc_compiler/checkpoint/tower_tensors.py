@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ _PATCHES = ("embeddings.patch_embedding.", "patch_embed.proj.")
 _WEIGHTS = tuple(name + "weight" for name in _PATCHES)
 _BIASES = tuple(name + "bias" for name in _PATCHES)
 _POSITIONS = "embeddings.position_embedding.weight"
+_AXES = "pos_embed.position_table"
+"""Of Gemma 4: a table of columns and one of rows."""
 _CLASSES = ("embeddings.class_embedding", "embeddings.cls_token")
 
 
@@ -45,6 +48,12 @@ class TowerTensors:
     scaled: Mapping[str, str] = field(default_factory=dict)
     """Matrices and biases whose outputs are multiplied by a vector: part of the name here -> the
     vector's, in its place."""
+    halves: tuple[str, ...] = ()
+    """Ends of the names of q and k, and of their norms: the first half of each head is turned by
+    the column, the second by the row. Here one element of each pair comes before all others, and
+    those of rows before those of columns."""
+    head_dim: int = 0
+    """Of `halves`."""
     unfolded: str = ""
     """End of the name of a matrix whose columns are, of each channel, the patches of a merge block
     (PyTorch's unfold); here they are, of each patch, its channels. "" = there is none."""
@@ -99,6 +108,10 @@ class TowerTensors:
         shape: tuple[int, ...] = self.base.shapes[self._names[name]]
         if name.endswith(_POSITIONS):
             return shape[-2:]
+        if name.endswith(_AXES):
+            return 2 * self.info.position_axes, shape[-1]
+        if not shape:
+            return (1,)
         if name.endswith(_WEIGHTS) and len(shape) in (4, 5):
             return shape[0], shape[1] * shape[-2] * shape[-1]
         return shape[::-1] if self._is_transposed(name) else shape
@@ -116,6 +129,10 @@ class TowerTensors:
             return self._matrix(tensor)
         if name.endswith(_POSITIONS):
             return self._positions(name, tensor.reshape(tensor.shape[-2:]))
+        if name.endswith(_AXES):
+            return tensor[:, : self.info.position_axes].reshape(-1, tensor.shape[-1])
+        if name.endswith(self.halves):
+            return self._in_pairs(tensor)
         if self.unfolded and name.endswith(self.unfolded):
             parts = tensor.reshape(len(tensor), -1, self.info.merge_size**2)
             return np.ascontiguousarray(parts.transpose(0, 2, 1)).reshape(tensor.shape)
@@ -123,7 +140,15 @@ class TowerTensors:
             if part in name:
                 scale = self.base.read(self._names[name[: name.index(part)] + vector])
                 return tensor * (scale[:, None] if tensor.ndim == 2 else scale)
+        if not tensor.ndim:  # a bound of `ops.clip`; infinite where there is none
+            most = np.finfo(np.float32).max
+            return np.clip(tensor, -most, most).reshape(1)
         return np.ascontiguousarray(tensor.T) if self._is_transposed(name) else tensor
+
+    def _in_pairs(self, rows: Floats) -> Floats:
+        """The rows of all heads in the order of `halves`."""
+        quarters = rows.reshape(-1, 4, self.head_dim // 4, *rows.shape[1:])
+        return np.ascontiguousarray(quarters[:, [2, 0, 3, 1]]).reshape(rows.shape)
 
     def _positions(self, name: str, table: Floats) -> Floats:
         """The rows of patches in the order of merge blocks. That of a class token, the first one
@@ -159,8 +184,11 @@ class TowerTensors:
 
 def _over_time(convolution: Floats) -> npt.NDArray[np.float64]:
     """[hidden, 3, height, width]; of a convolution over frames, which are all the same image, the
-    sum over time."""
+    sum over time. It may also be a matrix over pixels, row by row and channels last."""
     wide = convolution.astype(np.float64)
+    if wide.ndim == 2:
+        side = isqrt(wide.shape[1] // 3)
+        return wide.reshape(-1, side, side, 3).transpose(0, 3, 1, 2)
     return wide.sum(2) if wide.ndim == 5 else wide
 
 

@@ -65,6 +65,8 @@ class Part:
 
     def of(self, found: Floats) -> Floats:
         """The part of a tensor, or of its expert."""
+        if not found.ndim:  # a single number, which has no rows
+            return found
         if self.kinds:
             kinds = found.reshape(len(found), -1, self.kinds)
             return np.ascontiguousarray(kinds.transpose(2, 0, 1)).reshape(self.shape)

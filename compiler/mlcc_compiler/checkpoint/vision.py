@@ -63,6 +63,8 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
         family.transposed,
         family.renamed,
         family.scaled,
+        family.halves,
+        config.get("head_dim", 0),
         family.unfolded,
     )
     return TowerCheckpoint(checkpoint, config, info, tensors)
@@ -92,18 +94,18 @@ def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> Vis
     kind = processor.get("resample", 3)
     if kind not in _RESAMPLING:
         raise CheckpointError(f"{PREPROCESSOR}: 'resample' {kind!r:.20} is none of 0, 1, 2, 3")
-    return VisionInfo(
-        image_token=token[0],
-        image_token_id=token[1],
-        patch_size=require(config, "patch_size"),
-        merge_size=require(config, "merge_size"),
-        image_size=require(config, "image_size") if config.get("image_size") else 0,
-        mean=_channels(processor, "image_mean"),
-        std=_channels(processor, "image_std"),
-        resample=_RESAMPLING[kind],
-        newline=_newline(checkpoint, family),
-        **family.info(processor, config),
-    )
+    common = {
+        "image_token": token[0],
+        "image_token_id": token[1],
+        "patch_size": require(config, "patch_size"),
+        "merge_size": require(config, "merge_size"),
+        "image_size": require(config, "image_size") if config.get("image_size") else 0,
+        "mean": _channels(processor, "image_mean"),
+        "std": _channels(processor, "image_std"),
+        "resample": _RESAMPLING[kind],
+        "newline": _newline(checkpoint, family),
+    }
+    return VisionInfo(**{**common, **family.info(processor, config)})
 
 
 def _newline(checkpoint: Checkpoint, family: Family) -> str:

@@ -241,6 +241,16 @@ def scale_columns(x: Tensor, factors: Tensor) -> Tensor:
     return _call("scale_columns", [x, factors], [], x.shape)
 
 
+def subtract_columns(x: Tensor, columns: Tensor) -> Tensor:
+    """x a[n, width], each column less its own number of `columns` f32[width]."""
+    return _call("subtract_columns", [x, columns], [], x.shape)
+
+
+def clip(x: Tensor, least: Tensor, most: Tensor) -> Tensor:
+    """x a[n, width], each number at least `least` f32[1] and at most `most` f32[1]."""
+    return _call("clip", [x, least, most], [], x.shape)
+
+
 def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tensor:
     """x a[n, groups * width]: of every group columns begin .. begin + size - 1, for each of
     `parts` (begin, size); first the first part of all groups, then the second of all."""
@@ -414,6 +424,11 @@ def remap(ids: Tensor, add: int, divide: int, modulo: int) -> Tensor:
     """ids i32[n] >= 0 -> (ids + add) // divide, then % modulo unless it is 0: extracts a part of
     combined ids or positions."""
     return _call("remap", [ids], [add, divide, modulo], ids.shape)
+
+
+def replace_from(ids: Tensor, first: int, other: int) -> Tensor:
+    """ids i32[n], where those from `first` on become `other`."""
+    return _call("replace_from", [ids], [first, other], ids.shape)
 
 
 def mean_rows(x: Tensor, rows: Tensor) -> Tensor:

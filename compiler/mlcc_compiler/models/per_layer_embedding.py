@@ -22,6 +22,8 @@ class LayerInputs:
 
     vocab_size: int
     width: int
+    pad_id: int
+    """The token whose row stands for those of images and of sound."""
 
 
 class Stack(Decoder):
@@ -45,6 +47,8 @@ class Stack(Decoder):
     def layer_inputs(self, token_ids: Tensor, x: Tensor, inputs: LayerInputs) -> Sequence[Tensor]:
         """The input of each layer, a[n, width]; x is the input of the first layer."""
         rows, count, width = x.shape[0], self.config.num_layers, inputs.width
+        if self.config.reads_images:
+            token_ids = ops.replace_from(token_ids, self.config.vocab_size, inputs.pad_id)
         if inputs.vocab_size < self.config.vocab_size:  # ids behind are no text's
             token_ids = ops.remap(token_ids, 0, 1, inputs.vocab_size)
         looked_up = self.embed_tokens_per_layer(token_ids) * width**0.5
@@ -61,4 +65,5 @@ def inputs_of(hf: HfConfig) -> LayerInputs | None:
     return LayerInputs(
         vocab_size=require(hf, "vocab_size_per_layer_input"),
         width=require(hf, "hidden_size_per_layer_input"),
+        pad_id=hf.get("pad_token_id") or 0,
     )

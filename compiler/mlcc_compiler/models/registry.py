@@ -71,6 +71,7 @@ from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision import clip, idefics3, pixtral
 from mlcc_compiler.models.vision import gemma3 as gemma3_vision
+from mlcc_compiler.models.vision import gemma4 as gemma4_vision
 from mlcc_compiler.models.vision import qwen2_5_vl as qwen2_5_vl_vision
 from mlcc_compiler.models.vision import qwen2_vl as qwen2_vl_vision
 from mlcc_compiler.models.vision import qwen3_vl as qwen3_vl_vision
@@ -161,6 +162,7 @@ ENCODERS: dict[str, Any] = {
 TOWERS: dict[str, Any] = {
     "idefics3_vision": idefics3,
     "gemma3_vision": gemma3_vision,
+    "gemma4_vision": gemma4_vision,
     "qwen2_vl_vision": qwen2_vl_vision,
     "qwen2_5_vl_vision": qwen2_5_vl_vision,
     "qwen3_vl_vision": qwen3_vl_vision,

@@ -333,7 +333,7 @@ class VisionInfo:
     """How images become rows of a prompt, for a model with a vision tower."""
 
     processor: str
-    """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, llava,
+    """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, gemma4, llava,
     llava_onevision, internvl, pixtral (Mistral 3 too), qwen2_vl (Qwen2-VL, Qwen2.5-VL, Qwen3-VL
     and Qwen3.5)."""
     image_token: str
@@ -361,10 +361,14 @@ class VisionInfo:
     min_pixels: int = 0
     """qwen2_vl: bounds of an image's area, as max_pixels."""
     max_pixels: int = 0
+    """gemma4: the area that an image is scaled to."""
     window_size: int = 0
     """Side in pixels of the windows in which most layers of the tower attend; 0 = whole images."""
     position_grid: int = 0
     """Side of the tower's table of positions, which is interpolated to an image's patches; 0 = it
+    has none."""
+    position_axes: int = 0
+    """Positions of each of the tower's two tables, of columns and of rows, which are added; 0 = it
     has none."""
     grids: tuple[tuple[int, int], ...] = ()
     """llava_onevision: widths and heights in pixels of the grids of tiles."""

@@ -44,6 +44,8 @@ class TileStep:
         rows = patch_rows(tile.pixels, tile.width, side, self._grid)
         if info.position_grid:
             rows = with_taps(rows, self._grid.position_taps(info.position_grid))
+        if info.position_axes:
+            rows = with_taps(rows, self._grid.axis_taps(info.position_axes))
         self.embeddings = rows + bytes(len(rows) // self.patches * info.class_row)
         """Of the tokens, for the first slots of the tower's embeddings."""
 

@@ -50,6 +50,11 @@ class PatchGrid:
             found.append(pack("<8f", *(i for i, _ in taps), *(weight for _, weight in taps)))
         return found
 
+    def axis_taps(self, side: int) -> list[bytes]:
+        """f32[4] of each patch: its rows of two tables of `side` positions, one behind the other,
+        that of its column and that of its row, and their weights (Gemma 4)."""
+        return [pack("<4f", x, side + y, 1, 1) for y, x in self.patches]
+
     @property
     def columns(self) -> dict[str, array[int]]:
         """The step's columns of the patches, by name."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlcc.device.reference import ops as twin
-from mlcc_compiler.kernels.cpu.elementwise import activation
+from mlcc_compiler.kernels.cpu.elementwise import activation, pooling
 from mlcc_compiler.kernels.cpu.isa import vector_math
 from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
@@ -125,3 +125,16 @@ def test_softcap_add_scale(rows: int) -> None:
     np.testing.assert_array_equal(
         run(activation.scale_columns, ((size,), (size,)), [x, factors], out)[0], x * factors
     )
+    np.testing.assert_array_equal(
+        run(activation.subtract_columns, ((size,), (size,)), [x, factors], out)[0], x - factors
+    )
+    low, high = np.float32([-20.5]), np.float32([33.25])
+    (clipped,) = run(activation.clip, ((size,), (1,), (1,)), [x, low, high], out)
+    np.testing.assert_array_equal(clipped, twin.clip(x, low, high))
+    assert not rows or (clipped.min() == low and clipped.max() == high)
+
+
+def test_ids_are_replaced() -> None:
+    ids = np.array([0, 7, 99, 100, 101, 5000, 99], np.int32)
+    (out,) = run(pooling.replace_from, ((), 100, 3), [ids], [((7,), "int32")])
+    np.testing.assert_array_equal(out, [0, 7, 99, 3, 3, 3, 99])

@@ -10,12 +10,12 @@ import pytest
 from mlcc.device.reference import ops as twin
 from mlcc.device.reference.attention import append_kv
 from mlcc.device.reference.caches import copy_pages
-from mlcc.device.reference.pooling import mrope_table
+from mlcc.device.reference.pooling import mrope_table, replace_from
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir.caches import CacheTensor
 from mlcc_compiler.ir.layout import KvLayout
-from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
+from mlcc_compiler.kernels.gpu import elementwise, kv, norm, pooling, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
 from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, VULKAN, call, normal, run
 from tests.compiler.kernels.cases.step import LAYOUTS, copy_step, placed_step, token_step, words_of
@@ -60,12 +60,27 @@ def test_add_scale_softcap() -> None:
         np.testing.assert_array_equal(
             run(elementwise.scale_columns, ((100,), (100,)), [x, factors], shape)[0], x * factors
         )
+        np.testing.assert_array_equal(
+            run(elementwise.subtract_columns, ((100,), (100,)), [x, factors], shape)[0],
+            x - factors,
+        )
+        low, high = np.float32([-2.5]), np.float32([3.25])
+        (clipped,) = run(elementwise.clip, ((100,), (1,), (1,)), [x, low, high], shape)
+        np.testing.assert_array_equal(clipped, twin.clip(x, low, high))
+        assert not n or (clipped.min() == low and clipped.max() == high)
         np.testing.assert_allclose(
             run(elementwise.softcap, ((100,), 30.0), [x], shape)[0],
             twin.softcap(x, 30.0),
             rtol=2e-6,
             atol=1e-6,
         )
+
+
+def test_ids_are_replaced() -> None:
+    ids = np.array([0, 7, 99, 100, 101, 5000, 99], np.int32)
+    (out,) = run(pooling.replace_from, ((), 100, 3), [ids], [((7,), "int32")])
+    np.testing.assert_array_equal(out, [0, 7, 99, 3, 3, 3, 99])
+    np.testing.assert_array_equal(out, replace_from(ids, 100, 3))
 
 
 def test_rows_are_taken() -> None:
@@ -138,7 +153,7 @@ def test_activated(kind: str) -> None:
     np.testing.assert_allclose(y, twin.activated(x, kind), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("dim, rotary", [(64, 64), (80, 32), (8, 8)])
+@pytest.mark.parametrize("dim, rotary", [(64, 64), (80, 32), (8, 8), (72, 72)])
 def test_rope(dim: int, rotary: int) -> None:
     positions = np.array([0, 1, 2, 17, 4095, 32767, 131071], np.int32)
     inv_freq = (10000.0 ** (-np.arange(0, rotary, 2) / rotary)).astype(np.float32)

@@ -6,12 +6,15 @@ Saved by `transformers`' own classes of those models, whose logits of a text are
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file, save_file
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options
@@ -19,6 +22,7 @@ from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
 from tests.compiler.models.helpers.checkpoints import CASES, SMALL, save_initialised
 from tests.compiler.models.helpers.mixed import capacity_of, reference, run_mixed
+from tests.compiler.vision.checkpoints import gemma4
 
 EYES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
 EYES |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
@@ -66,20 +70,28 @@ def test_the_text_of_a_model_that_sees(case: str, tmp_path: Path) -> None:
     assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128, spread=0.5) < 5e-5
 
 
-@pytest.mark.parametrize("case", ["gemma4", "llama4_text"])
-def test_a_tower_that_is_not_built_is_named(case: str, tmp_path: Path) -> None:
-    save_initialised(whole(case), tmp_path)
-    notes = [
-        make_plan(
-            Checkpoint.open(tmp_path),
-            get_target("reference"),
-            Options(quant="f32", context=128, max_batch=8, vision=vision),
-        ).notes
-        for vision in (True, False)
-    ]
-    name = case.removesuffix("_text")
-    assert any(f"the vision tower of '{name}' is not built" in note for note in notes[0])
+def notes_of(folder: Path, vision: bool) -> tuple[str, ...]:
+    options = Options(quant="f32", context=128, max_batch=8, vision=vision)
+    return make_plan(Checkpoint.open(folder), get_target("reference"), options).notes
+
+
+def test_a_tower_that_is_not_built_is_named(tmp_path: Path) -> None:
+    save_initialised(whole("llama4_text"), tmp_path)
+    notes = [notes_of(tmp_path, vision) for vision in (True, False)]
+    assert any("the vision tower of 'llama4' is not built" in note for note in notes[0])
     assert len(notes[1]) == len(notes[0]) - 1
+
+
+def test_the_sound_of_a_model_that_sees_is_named(tmp_path: Path) -> None:
+    """Gemma 4's small models see and hear; here they see."""
+    gemma4(tmp_path)
+    assert not any("is not built" in note for note in notes_of(tmp_path, True))
+    tensors, path = load_file(tmp_path / "model.safetensors"), tmp_path / "config.json"
+    heard = {"model.audio_tower.output_proj.weight": np.zeros((4, 4), np.float32)}
+    save_file({**tensors, **heard}, tmp_path / "model.safetensors")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "audio_config": {}}))
+    (note,) = [note for note in notes_of(tmp_path, True) if "is not built" in note]
+    assert note.startswith("the audio tower of 'gemma4' is not built: it reads no sound")
 
 
 def _sees(tensor: str) -> bool:

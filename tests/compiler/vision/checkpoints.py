@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
-from PIL import Image
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
-    LlavaOnevisionImageProcessorPil,
-)
 
-from mlcc.artifact.schema import VisionInfo
-from mlcc.engine.request import ImageTile
-from mlcc.multimodal.processors.processor import Processor, Tile
-from mlcc.multimodal.processors.registry import processor_of
-from tests.compiler.models.helpers.checkpoints import SMALL, save_initialised
+from tests.compiler.models.helpers.checkpoints import GEMMA4, SMALL, save_initialised
 
 IMAGE = 130
 SIDE, PATCH, MERGE = 32, 4, 2
@@ -93,6 +83,64 @@ def gemma3(folder: Path) -> torch.nn.Module:
         tie_word_embeddings=True,
     )
     return _saved(transformers.Gemma3ForConditionalGeneration, config, folder)
+
+
+GEMMA4_TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 24,
+    "patch_size": PATCH,
+    "pooling_kernel_size": MERGE,
+    "position_embedding_size": 200,
+}
+GEMMA4_PROCESSOR = {
+    "do_normalize": False,
+    "patch_size": PATCH,
+    "pooling_kernel_size": MERGE,
+    "max_soft_tokens": 70,
+}
+GEMMA4_IMAGES: dict[str, Any] = {
+    "image_token_id": IMAGE,
+    "boi_token_id": 129,
+    "eoi_token_id": 128,
+    "video_token_id": None,
+    "tie_word_embeddings": True,
+}
+
+
+def gemma4(folder: Path) -> torch.nn.Module:
+    """A Gemma 4 of the small ones' kind in `folder`, and transformers' model of it in float64: with
+    per-layer embeddings, a tower of bounded matrices, and images that are seen causally."""
+    text = {"model_type": "gemma4_text", **SMALL, **GEMMA4, "pad_token_id": 3}
+    config = transformers.Gemma4Config(
+        text_config=text,
+        vision_config={**GEMMA4_TOWER, "use_clipped_linears": True},
+        **GEMMA4_IMAGES,
+    )
+    return _saved(transformers.Gemma4ForConditionalGeneration, config, folder)
+
+
+def gemma4_both_ways(folder: Path) -> torch.nn.Module:
+    """A Gemma 4 of the large ones' kind: its layers with windows see an image both ways, and the
+    tower's output is standardized."""
+    text = {
+        **SMALL,
+        **GEMMA4,
+        "model_type": "gemma4_text",
+        "num_hidden_layers": 3,
+        "sliding_window": 20,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+        "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 0,
+        "use_bidirectional_attention": "vision",
+    }
+    config = transformers.Gemma4Config(
+        text_config=text, vision_config={**GEMMA4_TOWER, "standardize": True}, **GEMMA4_IMAGES
+    )
+    return _saved(transformers.Gemma4ForConditionalGeneration, config, folder)
 
 
 def llava(folder: Path) -> torch.nn.Module:
@@ -341,10 +389,14 @@ ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qw
 """Families of Qwen's, whose images keep their ratio."""
 IN_LINES = ("mistral3", "pixtral")
 """Families whose images keep their ratio, with tokens of text between lines."""
+OF_AREA = ("gemma4", "gemma4-both-ways")
+"""Families whose images keep their ratio and have about as many tokens each."""
 FAMILIES = {
     "smolvlm": smolvlm,
     "smolvlm-odd": smolvlm_odd,
     "gemma3": gemma3,
+    "gemma4": gemma4,
+    "gemma4-both-ways": gemma4_both_ways,
     "llava": llava,
     "llava_onevision": llava_onevision,
     "internvl": internvl,
@@ -357,89 +409,6 @@ FAMILIES = {
     "qwen3_5": qwen3_5,
     "qwen3_5_moe": qwen3_5_moe,
 }
-
-
-@cache
-def _onevision_processor() -> Processor:
-    """mlcc's, which makes the tiles that the model is asked about."""
-    info = VisionInfo(
-        processor="llava_onevision",
-        image_token="<image>",
-        image_token_id=IMAGE,
-        patch_size=PATCH * MERGE,
-        merge_size=1,
-        image_size=SIDE,
-        mean=tuple(MEAN),
-        std=tuple(STD),
-        resample="lanczos",
-        max_tiles=MOST_TILES,
-        grids=tuple((width, height) for height, width in GRIDS),
-    )
-    return processor_of(info)
-
-
-def _onevision_tile(picture: np.ndarray[Any, Any]) -> Tile:
-    processor, image = _onevision_processor(), Image.fromarray(picture)
-    (made,) = processor.tiles(image, processor.plan(*image.size))
-    return made
-
-
-def _onevision_given(shown: Sequence[Any]) -> dict[str, Any]:
-    """Images as transformers' own processor makes them, each as if it were alone."""
-    processor = LlavaOnevisionImageProcessorPil(
-        size={"height": SIDE, "width": SIDE},
-        image_grid_pinpoints=GRIDS,
-        image_mean=MEAN,
-        image_std=STD,
-        resample=1,
-    )
-    made = processor(images=[Image.fromarray(picture) for picture in shown], return_tensors="pt")
-    return {"pixel_values": made["pixel_values"].double(), "image_sizes": made["image_sizes"]}
-
-
-def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any]:
-    """Arguments of transformers' model beside the ids of a prompt."""
-    if family in ANY_SIZE:
-        types = {"mm_token_type_ids": (ids == IMAGE).int()}
-        return types | (_patches(shown) if shown else {})
-    if family == "gemma3":
-        types = {"token_type_ids": (ids == IMAGE).long()}
-        return types | ({"pixel_values": pixel_values(np.stack(shown))} if shown else {})
-    if family == "llava_onevision":
-        return _onevision_given(shown) if shown else {}
-    if family in IN_LINES and shown:
-        return _padded(shown)
-    if family in ("llava", "internvl", *IN_LINES):
-        return {"pixel_values": pixel_values(np.stack(shown))} if shown else {}
-    return {"pixel_values": pixel_values(np.stack(shown))[None]} if shown else {}
-
-
-def _padded(shown: Sequence[Any]) -> dict[str, Any]:
-    """Images as PixtralImageProcessor makes them: side by side, each with its own size."""
-    sizes = [picture.shape[:2] for picture in shown]
-    pixels = torch.zeros(len(shown), 3, *(max(sides) for sides in zip(*sizes, strict=True)))
-    pixels = pixels.double()
-    for i, (picture, (height, width)) in enumerate(zip(shown, sizes, strict=True)):
-        pixels[i, :, :height, :width] = pixel_values(picture[None])[0]
-    return {"pixel_values": pixels, "image_sizes": torch.tensor(sizes)}
-
-
-def _patches(shown: Sequence[Any]) -> dict[str, Any]:
-    """Patches as Qwen2VLImageProcessor makes them: two frames of each, in the order of blocks."""
-    rows, grids = [], []
-    for picture in shown:
-        values = pixel_values(picture[None])[0].numpy()
-        height, width = (size // PATCH for size in values.shape[1:])
-        blocks = values.reshape(
-            3, height // MERGE, MERGE, PATCH, width // MERGE, MERGE, PATCH
-        ).transpose(1, 4, 2, 5, 0, 3, 6)
-        frames = np.repeat(blocks[:, :, :, :, :, None], 2, axis=5)
-        rows.append(frames.reshape(height * width, -1))
-        grids.append([1, height, width])
-    return {
-        "pixel_values": torch.tensor(np.concatenate(rows)),
-        "image_grid_thw": torch.tensor(grids),
-    }
 
 
 def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
@@ -461,46 +430,7 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
         sizes = {"size": {"height": SIDE, "width": SIDE}, "crop_to_patches": True}
     if config.model_type in ANY_SIZE:
         sizes = {"size": {"shortest_edge": 64, "longest_edge": 4 * SIDE * SIDE}}
+    if config.model_type == "gemma4":
+        sizes = GEMMA4_PROCESSOR
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | sizes))
     return oracle
-
-
-def pictures(family: str) -> list[np.ndarray[Any, Any]]:
-    """Three of uint8 [height, width, 3], of the family's sizes."""
-    side = ODD_SIDE if family == "smolvlm-odd" else SIDE
-    sizes = [(side, side)] * 3
-    if family in (*ANY_SIZE, *IN_LINES):
-        sizes = [(SIDE, SIDE), (SIDE // 2, 2 * SIDE), (2 * SIDE, SIDE // 2)]
-    if family == "llava_onevision":  # one tile; two, with padding; six, scaled down
-        sizes = [(SIDE // 2, SIDE), (SIDE, 2 * SIDE - 20), (3 * SIDE, 2 * SIDE - 2)]
-    rng = np.random.default_rng(0)
-    return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
-
-
-def tile(picture: np.ndarray[Any, Any], start: int, family: str = "") -> ImageTile:
-    """An image that stands for ROWS tokens from `start` on."""
-    if family == "llava_onevision":
-        made = _onevision_tile(picture)
-        side, packing = SIDE, made.packing
-        return ImageTile(start, made.rows, made.key, made.pixels, side, side, 1, packing)
-    pixels = picture.tobytes()
-    lines = len(picture) // (PATCH * MERGE) if family in IN_LINES else 1
-    return ImageTile(start, ROWS, pixels[:32], pixels, *picture.shape[:2], lines)
-
-
-def tokens_of(picture: np.ndarray[Any, Any], family: str) -> list[int]:
-    """What stands for an image in a prompt."""
-    if family == "llava_onevision":
-        return [IMAGE] * _onevision_tile(picture).rows
-    if family not in IN_LINES:
-        return [IMAGE] * ROWS
-    lines = len(picture) // (PATCH * MERGE)
-    found = ([IMAGE] * (ROWS // lines) + [BREAK]) * lines
-    found[-1] = END
-    return found
-
-
-def pixel_values(found: np.ndarray[Any, Any]) -> torch.Tensor:
-    """f64 [count, 3, SIDE, SIDE], as the image processor normalises pixels."""
-    scaled = (found / 255.0 - MEAN) / STD
-    return torch.tensor(scaled.transpose(0, 3, 1, 2))

@@ -25,7 +25,8 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, given, pictures, tile, tokens_of
+from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, OF_AREA
+from tests.compiler.vision.inputs import given, pictures, tile, tokens_of
 
 BOUND = 2e-4
 """Of log-probabilities; those of the oracle have a standard deviation near 2."""
@@ -134,6 +135,8 @@ PART = {
     "smolvlm": "smolvlm",
     "smolvlm-odd": "smolvlm",
     "gemma3": "gemma3-images",
+    "gemma4": "gemma4-images",
+    "gemma4-both-ways": "gemma4-images",
     "llava": "llava",
     "llava_onevision": "llava-onevision",
     "internvl": "internvl",
@@ -151,10 +154,11 @@ PART = {
 
 OF_OTHERS = {
     (family, target)
-    for family in ("qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava", "pixtral")
+    for family in ("qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava", "pixtral", *OF_AREA)
     for target in ("vulkan", "reference")
 }
-"""With --long only: the tower is that of another family, and the text has tests of its own."""
+"""With --long only: the tower is that of another family, or its operators have tests of their own,
+as the text has."""
 
 
 def shown(target: str) -> Any:

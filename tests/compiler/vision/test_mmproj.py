@@ -24,7 +24,8 @@ from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 from tests.compiler.checkpoint.test_gguf_architectures import check_equal
-from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, pictures, qwen3_vl_moe
+from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, qwen3_vl_moe
+from tests.compiler.vision.inputs import pictures
 from tests.compiler.vision.mmproj_of import TOKENS, write_mmproj, write_pair
 from tests.compiler.vision.test_families import PROMPTS, answers, request_of
 

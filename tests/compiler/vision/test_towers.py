@@ -26,16 +26,16 @@ from tests.compiler.vision.checkpoints import (
     STD,
     TOWER,
     gemma3,
+    gemma4,
     internvl,
     llava,
     mistral3,
-    pictures,
     qwen3_vl,
     qwen3_vl_moe,
     smolvlm,
-    tile,
     transpose_experts,
 )
+from tests.compiler.vision.inputs import pictures, tile
 
 
 def compiled(folder: Path, out: Path, **options: Any) -> Path:
@@ -210,6 +210,11 @@ def test_a_qwen3_vl_that_makes_no_sense(
         (internvl, {}, {"norm_type": "rms_norm"}, "norm_type"),
         (internvl, {"downsample_ratio": 0.3}, {}, "downsample_ratio"),
         (internvl, {}, {"image_size": [32, 64]}, "image_size"),
+        (gemma4, {}, {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters"),
+        (gemma4, {}, {"attention_bias": True}, "attention_bias"),
+        (gemma4, {}, {"head_dim": 22}, "head_dim"),
+        (gemma4, {}, {"patch_size": 8}, "patch_size"),
+        (gemma4, {}, {"position_embedding_size": 139}, "'max_soft_tokens' must be at most 69"),
     ],
 )
 def test_a_tower_that_is_not_built(
@@ -236,6 +241,26 @@ def test_how_images_of_pixtral_are_prepared(tmp_path: Path) -> None:
         assert (tower.info.longest_edge, tower.config["max_rows"]) == (edge, rows)
     path.write_text(json.dumps({**PROCESSOR, "size": {"height": 64, "width": 32}}))
     with pytest.raises(CheckpointError, match="'size' must be one longest edge"):
+        tower_of(Checkpoint.open(tmp_path))
+
+
+def test_how_images_of_gemma_4_are_prepared(tmp_path: Path) -> None:
+    """Those of a real checkpoint's file, whose mean and deviation are not used."""
+    gemma4(tmp_path)
+    path = tmp_path / "preprocessor_config.json"
+    own = json.loads(path.read_text())
+    plain = {"image_mean": [0.0, 0.0, 0.0], "image_std": [1.0, 1.0, 1.0]}
+    path.write_text(json.dumps({**own, **plain, "resample": 3}))
+    tower = tower_of(Checkpoint.open(tmp_path))
+    assert tower is not None
+    info = tower.info
+    assert (info.processor, info.resample, info.mean, info.std) == (
+        "gemma4", "bicubic", (0.5,) * 3, (0.5,) * 3,
+    )  # fmt: skip
+    assert (info.max_pixels, info.position_axes) == (70 * 8 * 8, 140)
+    assert tower.tensors.shapes["vision_model.pos_embed.position_table"] == (280, 32)
+    path.write_text(json.dumps({**own, "do_normalize": True}))
+    with pytest.raises(CheckpointError, match="'do_normalize' must be false"):
         tower_of(Checkpoint.open(tmp_path))
 
 

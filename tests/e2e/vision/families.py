@@ -16,7 +16,15 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from mlcc.artifact.schema import VisionInfo
-from tests.compiler.vision.checkpoints import ANY_SIZE, FAMILIES, IMAGE, IN_LINES, MEAN, STD
+from tests.compiler.vision.checkpoints import (
+    ANY_SIZE,
+    FAMILIES,
+    IMAGE,
+    IN_LINES,
+    MEAN,
+    OF_AREA,
+    STD,
+)
 from tests.runtime.multimodal.helpers.oracles import processor_of_transformers
 
 LONGEST = 512
@@ -28,6 +36,7 @@ _TILES = [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range
 _SPECIAL = {
     "smolvlm": [*_TILES, "<global-img>", "<fake_token_around_image>", "<image>"],
     "gemma3": ["<end_of_image>", "<start_of_image>", "<image_soft_token>"],
+    "gemma4": ["<|video|>", "<image|>", "<|image>", "<|image|>"],
     "llava": ["<image>"],
     "llava_onevision": ["<video>", "<image>"],
     "internvl": ["<video>", "<img>", "</img>", "<IMG_CONTEXT>"],
@@ -38,6 +47,7 @@ _SPECIAL = {
 _MARKS = {
     "smolvlm": "<image>",
     "gemma3": "<start_of_image>",
+    "gemma4": "<|image|>",
     "llava": "<image>",
     "llava_onevision": "<image>",
     "internvl": "<IMG_CONTEXT>",
@@ -50,6 +60,8 @@ _MARKS = {
 def _kind(family: str) -> str:
     if family in IN_LINES:
         return "pixtral"
+    if family in OF_AREA:
+        return "gemma4"
     return "qwen" if family in ANY_SIZE else family
 
 
@@ -99,10 +111,12 @@ class Oracle:
         if self.family == "gemma3":
             names = ("eoi_token", "boi_token", "image_token")
             more["extra_special_tokens"] = dict(zip(names, _SPECIAL["gemma3"], strict=True))
+        if self.family in OF_AREA:
+            more["pad_token"] = "<unk>"
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=_tokenizer(self.family), **more)
         self.processor, self.tokenizer = processor_of_transformers(self.info, tokenizer)
         images = self.processor.image_processor
-        images.do_rescale = images.do_normalize = True
+        images.do_rescale, images.do_normalize = True, self.family not in OF_AREA
         images.image_mean, images.image_std = MEAN, STD
         images.temporal_patch_size = 2  # of Qwen's: an image is a frame shown twice
 
@@ -128,7 +142,7 @@ class Oracle:
 
     def _types(self, ids: torch.Tensor) -> dict[str, Any]:
         types = (ids == IMAGE).long()
-        if self.family in ANY_SIZE:
+        if self.family in (*ANY_SIZE, *OF_AREA):
             return {"mm_token_type_ids": types.int()}
         return {"token_type_ids": types} if self.family == "gemma3" else {}
 

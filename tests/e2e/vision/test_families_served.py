@@ -44,8 +44,10 @@ LIKE_OTHERS = (
     "internvl",
     "mistral3",
     "pixtral",
+    "gemma4",
+    "gemma4-both-ways",
 )
-"""With --long only: their prompts are made as those of Qwen2-VL and Qwen3-VL, or simpler."""
+"""With --long only: their prompts are made as those of others here, or simpler."""
 SHOWN = [
     pytest.param(name, marks=[pytest.mark.long] if name in LIKE_OTHERS else [])
     for name in FAMILIES

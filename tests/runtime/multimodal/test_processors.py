@@ -22,6 +22,7 @@ from mlcc.multimodal.prompt import with_rows
 from tests.runtime.multimodal.helpers.oracles import processor_of_transformers, resized_by
 from tests.runtime.multimodal.helpers.pictures import (
     gemma3,
+    gemma4,
     idefics3,
     internvl,
     llava,
@@ -37,6 +38,8 @@ MODELS = {
     "idefics3 large": idefics3(longest_edge=5000, image_size=1024, patch_size=64),
     "gemma3": gemma3(),
     "gemma3 pan and scan": gemma3(split=True, max_tiles=4),
+    "gemma4": gemma4(),
+    "gemma4 280": gemma4(patch_size=16, max_pixels=280 * 48 * 48, position_axes=840),
     "llava": llava(),
     "llava_onevision": llava_onevision(),
     "llava_onevision alone": llava_onevision(grids=((112, 56), (56, 168)), max_tiles=1),
@@ -124,6 +127,7 @@ def test_every_name_of_the_record_has_a_processor() -> None:
     for info in (
         idefics3(),
         gemma3(),
+        gemma4(),
         llava(),
         llava_onevision(),
         internvl(),
@@ -159,7 +163,9 @@ def test_keys_differ_by_pixels_size_and_processor() -> None:
     assert tiles_of(no_minimum, wide)[0].key == tiles_of(no_minimum, wide.copy())[0].key
 
 
-@pytest.mark.parametrize("name", ["smolvlm", "gemma3 pan and scan", "pixtral", "qwen2_vl"])
+@pytest.mark.parametrize(
+    "name", ["smolvlm", "gemma3 pan and scan", "gemma4 280", "pixtral", "qwen2_vl"]
+)
 def test_low_detail_takes_few_tokens(name: str) -> None:
     """One tile, of fewer pixels where the size is free; never below what the model needs."""
     larger = {"qwen2_vl": qwen2_vl(max_pixels=28 * 28 * 5000), "pixtral": pixtral(longest_edge=980)}
@@ -182,8 +188,9 @@ def test_an_image_of_the_useful_size_makes_the_same_tiles(name: str) -> None:
         less = scaled(size, processor.useful_size)
         assert less < size
         made, wanted = (processor.plan(*each) for each in (less, size))
-        if MODELS[name].processor == "qwen2_vl":
-            most = MODELS[name].max_pixels // processor.info.patch_size**2 // 4
+        if MODELS[name].processor in ("qwen2_vl", "gemma4"):
+            side = processor.info.patch_size * processor.info.merge_size
+            most = MODELS[name].max_pixels // side**2
             assert 0.9 * processor.tokens(wanted) <= processor.tokens(made) <= most
             continue
         assert [tile.size for tile in made.tiles] == [tile.size for tile in wanted.tiles]

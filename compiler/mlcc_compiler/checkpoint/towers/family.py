@@ -44,6 +44,8 @@ class Family:
     """Parts of names of tensors in the checkpoint -> in the tower."""
     scaled: Mapping[str, str] = field(default_factory=dict)
     """See `TowerTensors.scaled`."""
+    halves: tuple[str, ...] = ()
+    """See `TowerTensors.halves`."""
     unfolded: str = ""
     """See `TowerTensors.unfolded`."""
     newline: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlcc_compiler.checkpoint.towers.family import Family
 from mlcc_compiler.checkpoint.towers.gemma3 import GEMMA3
+from mlcc_compiler.checkpoint.towers.gemma4 import GEMMA4
 from mlcc_compiler.checkpoint.towers.idefics3 import IDEFICS3
 from mlcc_compiler.checkpoint.towers.internvl import INTERNVL
 from mlcc_compiler.checkpoint.towers.llava import LLAVA
@@ -26,5 +27,6 @@ FAMILIES: dict[str, Family] = {
     "mistral3": PIXTRAL,
     "internvl": INTERNVL,
     "gemma3": GEMMA3,
+    "gemma4": GEMMA4,
 }
 """By `model_type` of the whole model, or of that and its tower."""

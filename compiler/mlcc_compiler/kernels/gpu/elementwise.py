@@ -184,6 +184,29 @@ def scale_columns(gpu: Gpu, row: Sizes, columns: Sizes) -> PrimFunc:
     return kernel(body, x=rows, factors=f32(*columns), out=rows)
 
 
+def subtract_columns(gpu: Gpu, row: Sizes, columns: Sizes) -> PrimFunc:
+    """(x f32[n, width], columns f32[width]) -> x - columns."""
+
+    def body(x: Expr, columns: Expr, out: Expr) -> None:
+        each_element(gpu, x.shape[0], row[0], lambda i, j: store(out, x[i, j] - columns[j], i, j))
+
+    rows = activations(gpu, "n", *row)
+    return kernel(body, x=rows, columns=f32(*columns), out=rows)
+
+
+def clip(gpu: Gpu, row: Sizes, least: Sizes, most: Sizes) -> PrimFunc:
+    """(x f32[n, width], least f32[1], most f32[1]) -> x within both."""
+
+    def body(x: Expr, low: Expr, high: Expr, out: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            store(out, tirx.min(tirx.max(x[i, j], low[0]), high[0]), i, j)
+
+        each_element(gpu, x.shape[0], row[0], element)
+
+    rows, bound = activations(gpu, "n", *row), f32(1)
+    return kernel(body, x=rows, least=bound, most=bound, out=rows)
+
+
 def take_rows(gpu: Gpu, row: Sizes, index: Sizes) -> PrimFunc:
     """(x f32[n, width], rows i32[r]) -> f32[r, width] with out[i] = x[rows[i]]."""
 

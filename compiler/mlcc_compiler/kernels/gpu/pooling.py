@@ -1,6 +1,8 @@
-"""Kernels that only encoders need: mean pooling, and splitting combined ids."""
+"""Mean pooling of encoders, and arithmetic of ids."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T, tirx
@@ -44,12 +46,26 @@ def mean_rows(gpu: Gpu, layout: StepLayout, hidden: int) -> PrimFunc:
 def remap(gpu: Gpu, row: Sizes, add: int, divide: int, modulo: int) -> PrimFunc:
     """(ids i32[n]) -> i32[n]: (ids + add) // divide, then % modulo unless that is 0."""
 
+    def value(id_: Expr) -> Expr:
+        found = tirx.truncdiv(id_ + add, divide)
+        return tirx.truncmod(found, modulo) if modulo else found
+
+    return _each_id(gpu, value)
+
+
+def replace_from(gpu: Gpu, row: Sizes, first: int, other: int) -> PrimFunc:
+    """(ids i32[n]) -> i32[n]: `other` for those from `first` on."""
+    return _each_id(gpu, lambda id_: T.Select(id_ < first, id_, T.int32(other)))
+
+
+def _each_id(gpu: Gpu, value: Callable[[Expr], Expr]) -> PrimFunc:
+    """(ids i32[n]) -> value of each, i32[n]."""
+
     def body(ids: Expr, out: Expr) -> None:
         count = ids.shape[0]
         with launch((ceil_div(count, gpu.threads),), (gpu.threads,)) as (block, thread):
             i = bind(block * gpu.threads + thread)
             with when(i < int32(count)):
-                found = tirx.truncdiv(ids[i] + add, divide)
-                store(out, tirx.truncmod(found, modulo) if modulo else found, i)
+                store(out, value(ids[i]), i)
 
     return kernel(body, ids=i32("n"), out=i32("n"))

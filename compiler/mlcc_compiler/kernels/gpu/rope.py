@@ -102,7 +102,7 @@ def turned(value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_
     """Element d of token i's head `value` after the rotation, its partner half the rotary size
     away."""
     half = rotary_dim // 2
-    angle = tirx.floormod(d, half)
+    angle = tirx.truncmod(d, half)  # d >= 0, which TVM cannot see: a floormod would overflow
     cosine, sine = bind(table[i, angle]), bind(table[i, angle + half])
     partner = T.if_then_else(d < half, d + half, T.if_then_else(d < rotary_dim, d - half, d))
     sign = T.if_then_else(d < half, real(-1), real(1))

@@ -77,9 +77,10 @@ class Config(DecoderConfig):
     experts: Experts | None
 
     def of_layer(self, layer: int) -> DecoderConfig:
-        """The config of one layer's attention and MLP."""
+        """The config of one layer's attention and MLP; only windows see an image both ways."""
         return replace(
             self,
+            images_both_ways=self.images_both_ways and self.windows[layer] is not None,
             head_dim=self.head_dims[layer],
             num_kv_heads=self.kv_heads[layer],
             intermediate_size=self.inner[layer],
@@ -202,6 +203,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         qk_norm=True,
         qkv_bias=bias,
         output_bias=bias,
+        images_both_ways=hf.get("use_bidirectional_attention") == "vision",
         embed_scale=fields["hidden_size"] ** 0.5,
         final_softcap=optional(hf, "final_logit_softcapping"),
         ignored=unused_kv(shared),

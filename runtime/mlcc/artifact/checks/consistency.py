@@ -219,7 +219,8 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
         yield "has a vision tower with windows of no whole rows"
     if len(info.mean) != 3 or len(info.std) != 3 or not all(value > 0 for value in info.std):
         yield "has images without three channels"
-    if info.class_row and (info.window_size or info.position_grid or not info.image_size):
+    any_size = info.window_size or info.position_grid or info.position_axes or not info.image_size
+    if info.class_row and any_size:
         yield "has a vision tower with a class token and images of any size"
     square = info.processor in ("idefics3", "gemma3", "llava", "internvl", "llava_onevision")
     by_edge = info.processor in ("idefics3", "pixtral")
@@ -227,6 +228,10 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
         yield "has a processor of images without their size"
     if info.processor == "qwen2_vl" and not side * side <= info.min_pixels <= info.max_pixels:
         yield "has a processor of images without bounds of their pixels"
+    if info.processor == "gemma4" and not side * side <= info.max_pixels:
+        yield "has a processor of images without their area"
+    if not 0 <= info.position_axes <= 1 << 16:
+        yield "has a vision tower with positions of no sound number"
     if info.processor == "llava_onevision":
         yield from _of_grids(manifest, info)
     if manifest.encoder is not None:

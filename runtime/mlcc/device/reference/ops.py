@@ -92,6 +92,16 @@ def scale_columns(x: Array, factors: Array) -> Array:
     return x * factors
 
 
+def subtract_columns(x: Array, columns: Array) -> Array:
+    """Every column less its own number."""
+    return x - columns
+
+
+def clip(x: Array, least: Array, most: Array) -> Array:
+    """Every element within both bounds, of one number each."""
+    return np.clip(x, least, most).astype(x.dtype)
+
+
 def softcap(x: Array, cap: float) -> Array:
     """Squash into (-cap, cap), as Gemma 2 does with logits."""
     return x.dtype.type(cap) * np.tanh(x / x.dtype.type(cap))
@@ -230,6 +240,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.softcap": softcap,
     "mlcc.growth": growth,
     "mlcc.scale_columns": scale_columns,
+    "mlcc.subtract_columns": subtract_columns,
+    "mlcc.clip": clip,
     "mlcc.take_rows": take_rows,
     "mlcc.spread_logits": spread_logits,
 }

@@ -25,6 +25,11 @@ def remap(ids: Array, add: int, divide: int, modulo: int) -> Array:
     return found % modulo if modulo else found
 
 
+def replace_from(ids: Array, first: int, other: int) -> Array:
+    """`other` for ids from `first` on."""
+    return np.where(ids < first, ids, other).astype(ids.dtype)
+
+
 def mrope_table(
     step: StepView,
     positions: Array,
@@ -51,4 +56,5 @@ OPERATORS: dict[str, Callable[..., Any] | StepOperator] = {
     "mlcc.mean_rows": StepOperator(mean_rows),
     "mlcc.mrope_table": StepOperator(mrope_table),
     "mlcc.remap": remap,
+    "mlcc.replace_from": replace_from,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import ArtifactError
 from mlcc.multimodal.processors.gemma3 import Gemma3
+from mlcc.multimodal.processors.gemma4 import Gemma4
 from mlcc.multimodal.processors.idefics3 import Idefics3
 from mlcc.multimodal.processors.internvl import InternVL
 from mlcc.multimodal.processors.llava import Llava
@@ -16,6 +17,7 @@ from mlcc.multimodal.processors.qwen2_vl import Qwen2VL
 PROCESSORS: dict[str, type[Processor]] = {
     "idefics3": Idefics3,
     "gemma3": Gemma3,
+    "gemma4": Gemma4,
     "qwen2_vl": Qwen2VL,
     "llava": Llava,
     "internvl": InternVL,

@@ -412,8 +412,12 @@ def save_initialised(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
                 "correction" in name or "expert_bias" in name
             ):  # of routers: as large as what it corrects
                 buffer.normal_(0.0, 0.5)
-            if "layer_scalar" in name:
+            if "layer_scalar" in name or "std_scale" in name:
                 buffer.uniform_(0.5, 1.0)
+            if "std_bias" in name:
+                buffer.normal_(0.0, 0.5)
+            if ".layers.1." in name and name.endswith(("_min", "_max")):  # others are infinite
+                buffer.fill_(-1.25 if name.endswith("_min") else 1.0)
     model.save_pretrained(folder, safe_serialization=True)
     return model.double().eval()
 

@@ -68,7 +68,7 @@ def test_gemma_4_e2b() -> None:
     sliding, wide = config.ropes
     assert sliding.rotary_dim == 256 and wide.rotary_dim == 512
     assert sum(f > 0 for f in wide.inv_freq) == 64
-    assert config.inputs == LayerInputs(vocab_size=262144, width=256)
+    assert config.inputs == LayerInputs(vocab_size=262144, width=256, pad_id=0)
 
 
 def test_gemma_4_26b_a4b() -> None:

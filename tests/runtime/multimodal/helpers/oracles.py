@@ -20,6 +20,7 @@ _SPECIAL = {
     "idefics3": ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>"]
     + [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)],
     "gemma3": ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
+    "gemma4": ["<|image>", "<|image|>", "<image|>", "<|video|>"],
     "llava": ["<image>"],
     "llava_onevision": ["<video>", "<image>"],
     "internvl": ["<img>", "<IMG_CONTEXT>", "</img>", "<video>"],
@@ -49,6 +50,16 @@ def image_processor(info: VisionInfo) -> Any:
             pan_and_scan_min_crop_size=256,
             pan_and_scan_max_num_crops=info.max_tiles,
             pan_and_scan_min_ratio_to_activate=1.2,
+            **common,
+        )
+    if info.processor == "gemma4":
+        from transformers.models.gemma4 import image_processing_pil_gemma4 as gemma4
+
+        group = info.patch_size * info.merge_size
+        return gemma4.Gemma4ImageProcessorPil(
+            patch_size=info.patch_size,
+            pooling_kernel_size=info.merge_size,
+            max_soft_tokens=info.max_pixels // group**2,
             **common,
         )
     if info.processor == "llava":
@@ -102,6 +113,8 @@ def resized_by(info: VisionInfo, image: Image.Image) -> list[np.ndarray]:
     pixels = made["pixel_values"]
     if info.processor == "qwen2_vl":
         return [_unpatched(pixels, *made["image_grid_thw"][0][1:], info)]
+    if info.processor == "gemma4":
+        return [_unrastered(pixels[0], made["image_position_ids"][0], info.patch_size)]
     whole = pixels[0] if info.processor in ("idefics3", "llava_onevision") else pixels
     return [np.ascontiguousarray(tile.transpose(1, 2, 0)).astype(np.uint8) for tile in whole]
 
@@ -112,6 +125,13 @@ def _unpatched(patches: np.ndarray, rows: int, columns: int, info: VisionInfo) -
     shape = (rows // merge, columns // merge, merge, merge, 3, side, side)
     picture = patches.reshape(shape).transpose(0, 2, 5, 1, 3, 6, 4)
     return np.ascontiguousarray(picture.reshape(rows * side, columns * side, 3)).astype(np.uint8)
+
+
+def _unrastered(patches: np.ndarray, places: np.ndarray, side: int) -> np.ndarray:
+    """The image of patches, row by row, by their columns and rows; without padding."""
+    columns, rows = places.max(0) + 1
+    picture = patches[: rows * columns].reshape(rows, columns, side, side, 3)
+    return picture.transpose(0, 2, 1, 3, 4).reshape(rows * side, -1, 3).astype(np.uint8)
 
 
 def tokenizer_of(info: VisionInfo) -> Any:
@@ -126,10 +146,12 @@ def tokenizer_of(info: VisionInfo) -> Any:
     made.train_from_iterator(
         _WORDS * 3, BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
     )
-    extra = {}
+    extra: dict[str, Any] = {}
     if info.processor == "gemma3":
         names = ("boi_token", "image_token", "eoi_token")
         extra = {"extra_special_tokens": dict(zip(names, special, strict=True))}
+    if info.processor == "gemma4":
+        extra = {"pad_token": "<pad>"}  # its processor pads texts
     return PreTrainedTokenizerFast(
         tokenizer_object=made, additional_special_tokens=special, **extra
     )
@@ -164,6 +186,8 @@ def processor_of_transformers(info: VisionInfo, tokenizer: Any = None) -> tuple[
         return _onevision(images, tokenizer, info), tokenizer
     if info.processor == "pixtral":
         return _pixtral(images, tokenizer, info), tokenizer
+    if info.processor == "gemma4":
+        return _gemma4(images, tokenizer), tokenizer
     rows = (info.image_size // info.patch_size // info.merge_size) ** 2
     if info.processor == "internvl":
         return _internvl(images, tokenizer, rows), tokenizer
@@ -186,6 +210,25 @@ def _pixtral(images: Any, tokenizer: Any, info: VisionInfo) -> Any:
     for name, token in names.items():
         setattr(made, f"{name}_token", token)
         setattr(made, f"{name}_token_id", tokenizer.convert_tokens_to_ids(token))
+    return made
+
+
+def _gemma4(images: Any, tokenizer: Any) -> Any:
+    """Without a video processor, which needs torchvision, and without sound."""
+    from transformers.models.gemma4 import Gemma4Processor
+
+    made = object.__new__(Gemma4Processor)
+    made.image_processor, made.tokenizer, made.chat_template = images, tokenizer, None
+    names = {"image": "<|image|>", "boi": "<|image>", "eoi": "<image|>", "video": "<|video|>"}
+    for name, token in {
+        **names,
+        "audio": "<|audio|>",
+        "boa": "<|audio>",
+        "eoa": "<audio|>",
+    }.items():
+        setattr(made, f"{name}_token", token)
+    for name in ("image", "video"):
+        setattr(made, f"{name}_token_id", tokenizer.convert_tokens_to_ids(names[name]))
     return made
 
 

@@ -34,6 +34,16 @@ def gemma3(**more: Any) -> VisionInfo:
     return VisionInfo(**{**fields, **more})
 
 
+def gemma4(**more: Any) -> VisionInfo:
+    """Any size in multiples of 12 pixels, which are a row each, up to 70 rows."""
+    fields = {
+        "processor": "gemma4", "image_token": "<|image|>", "image_token_id": 5, "patch_size": 4,
+        "merge_size": 3, "image_size": 0, "mean": HALF, "std": HALF, "resample": "bicubic",
+        "max_pixels": 70 * 12 * 12, "position_axes": 210,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
 def llava(**more: Any) -> VisionInfo:
     """The middle square of 56 pixels a side, of 16 rows, and a class token."""
     fields = {

@@ -139,3 +139,26 @@ def scale_columns(isa: Isa, row: Sizes, columns: Sizes) -> PrimFunc:
 
     rows = activations(isa, "n", *row)
     return kernel(body, x=rows, factors=f32(*columns), y=rows)
+
+
+def subtract_columns(isa: Isa, row: Sizes, columns: Sizes) -> PrimFunc:
+    """(x f32[n, width], columns f32[width]) -> x - columns."""
+
+    def body(x: Expr, columns: Expr, y: Expr) -> None:
+        _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] - columns[span(j, k)])
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, x=rows, columns=f32(*columns), y=rows)
+
+
+def clip(isa: Isa, row: Sizes, least: Sizes, most: Sizes) -> PrimFunc:
+    """(x f32[n, width], least f32[1], most f32[1]) -> x within both."""
+
+    def body(x: Expr, low: Expr, high: Expr, y: Expr) -> None:
+        def value(i: Expr, j: Expr, k: int) -> Expr:
+            return T.min(T.max(x[i, span(j, k)], spread(low[0], k)), spread(high[0], k))
+
+        _chunks(y, isa.lanes, value)
+
+    rows, bound = activations(isa, "n", *row), f32(1)
+    return kernel(body, x=rows, least=bound, most=bound, y=rows)

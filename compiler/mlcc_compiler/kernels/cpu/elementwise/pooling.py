@@ -1,4 +1,4 @@
-"""Kernels that only encoders need: mean pooling, and splitting combined ids."""
+"""Mean pooling of encoders, and arithmetic of ids."""
 
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T, tirx
@@ -46,5 +46,15 @@ def remap(isa: Isa, row: Sizes, add: int, divide: int, modulo: int) -> PrimFunc:
         with T.serial(ids.shape[0]) as i:
             found = tirx.truncdiv(ids[i] + add, divide)
             store(out, tirx.truncmod(found, modulo) if modulo else found, i)
+
+    return kernel(body, ids=i32("n"), out=i32("n"))
+
+
+def replace_from(isa: Isa, row: Sizes, first: int, other: int) -> PrimFunc:
+    """(ids i32[n]) -> i32[n]: `other` for those from `first` on."""
+
+    def body(ids: Expr, out: Expr) -> None:
+        with T.serial(ids.shape[0]) as i:
+            store(out, T.Select(ids[i] < first, ids[i], T.int32(other)), i)
 
     return kernel(body, ids=i32("n"), out=i32("n"))
