@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ from mlcc.multimodal.header import EncodedImage, ImageHeader, read_headers
 
 if TYPE_CHECKING:
     from mlcc.model.conversation import Content
+
+_FIELD = re.compile(r"'messages\[\d+\]\.content\[(\d+)\]\.(?:image_url|input_audio)[^']*'")
+"""The field of an image or a sound in a request, as errors name it."""
 
 
 def image_part(name: str) -> tuple[dict[str, Any], ImageHeader]:
@@ -38,6 +42,16 @@ def audio_part(name: str) -> tuple[dict[str, Any], str]:
         raise InvalidRequestError(f"{printable(name)}: {error.message}", code=error.code) from error
     sound = {"data": b64encode(data).decode(), "format": kind.lower()}
     return {"type": "input_audio", "input_audio": sound}, kind
+
+
+def naming_files(message: str, files: Sequence[str]) -> str:
+    """An error's message, with the names of files for the fields of a message that has them."""
+
+    def name(field: re.Match[str]) -> str:
+        number = int(field[1])
+        return printable(files[number]) if number < len(files) else field[0]
+
+    return _FIELD.sub(name, message)
 
 
 def with_files(parts: Sequence[dict[str, Any]], text: str) -> Content:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mlcc.commands.attached_files import audio_part, image_part, with_files
+from mlcc.commands.attached_files import audio_part, image_part, naming_files, with_files
 from mlcc.commands.chat_backend import ChatBackend, LocalBackend, RemoteBackend
 from mlcc.commands.conversation_file import load, save, with_setting
 from mlcc.commands.grouped_help import GroupedCommand
@@ -141,6 +141,8 @@ class Chat:
     sampling: SamplingOptions
     screen: Screen
     attached: list[dict[str, Any]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """Names of the attached ones, until the question is answered."""
     """Images and sounds of the next question."""
 
     def answer_once(self, prompt: str) -> None:
@@ -194,6 +196,7 @@ class Chat:
         self.conversation.add("user", with_files(self.attached, line))
         self.attached = []
         self._answer(kept)
+        self.files = []
 
     def _answer(self, kept: list[dict[str, Any]]) -> None:
         """Answer the last message; `kept` is the conversation to restore if there is no answer."""
@@ -207,7 +210,7 @@ class Chat:
             raise  # the model is gone
         except MlccError as error:  # too long a prompt, a broken chat template
             self.conversation.turns = kept
-            self.screen.note(f"error: {error.message}")
+            self.screen.note(f"error: {naming_files(error.message, self.files)}")
             return
         self.conversation.add("assistant", text)
         self._note_finish(interrupts.pressed)
@@ -262,11 +265,13 @@ class Chat:
 
     def _attach(self, part: dict[str, Any], name: str, about: str) -> None:
         self.attached.append(part)
+        self.files.append(name)
         self.screen.note(f"({printable(name)}, {about}, goes with the next question)")
 
     def _clear(self) -> None:
         self.conversation.turns.clear()
         self.attached.clear()
+        self.files.clear()
         self.screen.note("(forgotten)")
 
     def _regenerate(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlcc.commands.attached_files import audio_part, image_part, with_files
+from mlcc.commands.attached_files import audio_part, image_part, naming_files, with_files
 from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import (
     SPECIAL_OPTION,
@@ -104,7 +104,11 @@ def run_command(
             ids = text.encode_prompt(prompt)
             screen.answer(session.answer(ids, sampling, structure=structure))
         else:
-            asked = encode_messages(text, chat, thinks(think))
+            try:
+                asked = encode_messages(text, chat, thinks(think))
+            except InvalidRequestError as error:
+                message = naming_files(error.message, [*images, *sounds])
+                raise InvalidRequestError(message, code=error.code) from error
             screen.answer_parsed(session.answer_chat(asked, sampling, structure=structure))
         if cut := cut_off(session.last, sampling.get("max_tokens")):
             note(cut)

@@ -25,6 +25,7 @@ from mlcc.api.errors import NotFoundError
 from mlcc.api.openai.embeddings import writes_nothing
 from mlcc.api.openai.models import ModelInfo
 from mlcc.api.openai.shapes import ModelState
+from mlcc.api.schema.modalities import Modalities
 from mlcc.api.schema.schema import Object
 from mlcc.api.schema.unknown_fields import MOST, header, merged_headers, unknown
 from mlcc.engine.sampling.grammar import Structure
@@ -285,6 +286,11 @@ class ServedModel:
     def hears(self) -> bool:
         """Whether prompts may have sound."""
         return self.text.hears
+
+    @property
+    def reads(self) -> Modalities:
+        """What the model reads beside text."""
+        return Modalities(self.sees, self.hears)
 
     def check_generates(self) -> None:
         """Raise UnsupportedError if the model is an encoder, which generates no text."""

@@ -72,11 +72,11 @@ def samples(pitch: float) -> array[int]:
     return array("h", (9000 * np.sin(pitch * np.arange(16000))).astype(np.int16).tobytes())
 
 
-def wav(pitch: float) -> bytes:
+def wav(pitch: float, seconds: int = 1) -> bytes:
     file = BytesIO()
     with wave.open(file, "wb") as opened:
         opened.setparams((1, 2, 16000, 0, "NONE", ""))
-        opened.writeframes(samples(pitch).tobytes())
+        opened.writeframes(samples(pitch).tobytes() * seconds)
     return file.getvalue()
 
 
@@ -130,8 +130,12 @@ def test_chat_hears_a_file_with_the_next_question(made: Made, tmp_path: Path) ->
     assert answer["content"].split() == expected(made, [0.1])
 
 
+LONG = 3
+"""Seconds; the model here hears 2 at most."""
+TOO_LONG = "long.wav lasts 3.0 s, and the model hears at most 2 s; send it in parts"
 FILES = {
     "a.wav": wav(0.1),
+    "long.wav": wav(0.1, LONG),
     "a.txt": b"not a sound",
     "a.m4a": b"\0\0\0\x20ftypM4A ",
     "large.wav": bytes(default("max_audio_bytes") + 1),
@@ -142,6 +146,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "large": (["--audio", "large.wav"], "large.wav has 20000001 bytes, and sounds may have 2000"),
     "unknown": (["--audio", "a.txt"], "a.txt: the file is no WAV, FLAC, Ogg or MP3; convert it"),
     "not decoded": (["--audio", "a.m4a"], "a.m4a: the file is M4A, which is not decoded here"),
+    "too long": (["--audio", "a.wav", "--audio", "long.wav"], TOO_LONG),
     "raw": (["--audio", "a.wav", "--raw"], "--audio is for a chat template; leave out --raw"),
 }
 
@@ -157,6 +162,21 @@ def test_run_refuses_by_name(
     result = run(made.hears, *options)
     assert isinstance(result.exception, InvalidRequestError)
     assert message in str(result.exception)
+
+
+def test_a_chat_names_the_file_that_is_too_long(made: Made, tmp_path: Path) -> None:
+    """And keeps no question of it."""
+    (tmp_path / "long.wav").write_bytes(FILES["long.wav"])
+    session = Session(open_model(made.hears, EngineArgs(str(made.hears))))
+    screen = Quiet()
+    chat = Chat(LocalBackend(session), Conversation(), {"temperature": 0}, screen)
+    try:
+        assert chat._command(f"/audio {tmp_path / 'long.wav'}")
+        chat._turn(f"w{QUESTION}")
+    finally:
+        session.close()
+    assert screen.notes[-1] == f"error: {tmp_path}/{TOO_LONG}"
+    assert not chat.conversation.turns
 
 
 def test_a_model_without_the_tower_is_named(made: Made, tmp_path: Path) -> None:

@@ -128,7 +128,10 @@ def test_a_format_of_either_name_but_not_both() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "text only"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+        "sees no images",
+    ),
     ({"messages": [{"role": "user", "content": [{"type": "server_tool_use"}]}]}, "not built"),
     ({"messages": [{"role": "user", "content": [{"text": "a"}]}]}, "type' is missing"),
     (

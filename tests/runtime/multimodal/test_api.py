@@ -373,8 +373,8 @@ def test_what_is_refused_is_named(name: str, toy: Seeing) -> None:
 BLIND: dict[str, tuple[tuple[str, dict[str, Any]], str]] = {
     "chat": (openai("a", image(ONE)), "only 'text' is built; send text parts only"),
     "bare": (openai(bare(ONE)), "only 'text' is built; send text parts only"),
-    "messages": (anthropic("a", block(ONE)), "this model reads text only"),
-    "responses": (responses("a", ONE), "this model reads text only"),
+    "messages": (anthropic("a", block(ONE)), "this model sees no images"),
+    "responses": (responses("a", ONE), "this model sees no images"),
     "ollama": (ollama("a", ONE), "is not built yet, and this value would change the answer"),
     "ollama generate": (ollama_prompt("a", ONE), "is not built yet, and this value would change"),
     "llama.cpp": (llamacpp("a <__media__>", ONE), "must be a string"),

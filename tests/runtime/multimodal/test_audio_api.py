@@ -253,6 +253,85 @@ def test_a_tools_image_becomes_a_note_beside_its_sound(toy: Hearing) -> None:
     assert [clip.key for clip in reached[-1].images] == key_of(samples(1))
 
 
+def responses(*parts: Any, output: Any = None) -> tuple[str, dict[str, Any]]:
+    """A request whose user sends these parts, or whose tool returned `output`."""
+    items: list[Any] = [{"role": "user", "content": [*parts] or "look"}]
+    if output is not None:
+        call = {"call_id": "c", "name": "look", "arguments": "{}"}
+        items += [{"type": "function_call", **call}]
+        items += [{"type": "function_call_output", "call_id": "c", "output": output}]
+    return "/v1/responses", {"input": items, "max_output_tokens": 2}
+
+
+def anthropic(*blocks: Any, result: Any = None) -> tuple[str, dict[str, Any]]:
+    """The same for Anthropic's API."""
+    messages: list[Any] = [{"role": "user", "content": [*blocks] or "look"}]
+    if result is not None:
+        use = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+        messages += [{"role": "assistant", "content": [use]}]
+        found = {"type": "tool_result", "tool_use_id": "c", "content": result}
+        messages += [{"role": "user", "content": [found]}]
+    return "/v1/messages", {"model": "toy", "max_tokens": 2, "messages": messages}
+
+
+PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+BLOCK = {"type": "image", "source": {"type": "base64", "data": "AAAA"}}
+
+
+def test_responses_have_sound(toy: Hearing) -> None:
+    """In a message, and in a tool's output."""
+    calls, reached = toy
+    asked = responses({"type": "input_text", "text": "hear "}, sound(ONE))
+    outputs = responses(output=[sound(TWO), {"type": "input_text", "text": "heard"}])
+    for (path, body), wanted in ((asked, samples(1)), (outputs, samples(0.5, 0.2))):
+        answer = calls.post(path, body)
+        assert answer.status == 200, answer.body
+        assert [clip.key for clip in reached[-1].images] == key_of(wanted)
+    long = calls.post(*responses(sound(wav(2.1)))).body["error"]
+    assert (long["param"], long["code"]) == (
+        "input[0].content[0].input_audio.data", "audio_too_long",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [responses(output=[PICTURE]), anthropic(result=[BLOCK])],
+    ids=["responses", "anthropic"],
+)
+def test_notes_of_other_protocols_know_that_the_model_hears(request_: Any, toy: Hearing) -> None:
+    calls, reached = toy
+    assert calls.post(*request_).status == 200
+    prompt = Letters().decode(reached[-1].prompt)
+    assert "[image left out: this model reads text and sound only]" in prompt
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (responses(PICTURE), "this model sees no images"),
+        (anthropic(BLOCK), "this model sees no images"),
+        (anthropic(sound(ONE)), "'input_audio', which is not built"),
+    ],
+)
+def test_refusals_of_other_protocols_are_true_of_a_model_that_hears(
+    request_: Any, words: str, toy: Hearing
+) -> None:
+    answer = toy[0].post(*request_)
+    assert answer.status == 400 and words in answer.body["error"]["message"]
+    assert "text only" not in answer.body["error"]["message"]
+
+
+def test_responses_refuse_sound_for_a_model_that_hears_nothing() -> None:
+    with seeing(None) as (calls, reached):
+        answer = calls.post(*responses(sound(ONE)))
+        assert answer.status == 400 and not reached
+        assert "this model hears nothing: send a transcript" in answer.body["error"]["message"]
+        path, body = responses(output=[sound(ONE)])
+        assert calls.post(path, body).status == 200
+        prompt = Letters().decode(reached[-1].prompt)
+        assert "[audio left out: this model reads text only]" in prompt
+
+
 @pytest.mark.parametrize(
     ("sees", "hears", "read"),
     [

@@ -25,7 +25,7 @@ from mlcc.api.schema.structured_output import SCHEMA
 
 COUNT = Integer(1, 2**31 - 1)
 MOST_TOOLS = 512
-NO_IMAGES = "this model reads text only: leave images out, or say in words what they show"
+NO_IMAGES = "this model sees no images: leave them out, or say in words what they show"
 NO_ADDRESS = "none is fetched here: send the image itself, as base64"
 AS_TEXT = "send the document's text: 'source': {'type': 'text', 'data': TEXT}"
 CACHED = metadata("cache_control")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcc.api.anthropic.fields import (
@@ -20,6 +20,7 @@ from mlcc.api.openai.message_merging import (
     as_text,
     content_of,
     joined_parts,
+    noted_parts,
 )
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import (
@@ -28,6 +29,7 @@ from mlcc.api.schema.chat_fields import (
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.image_fields import base64_part, left_out
 from mlcc.api.schema.json_types import Json
+from mlcc.api.schema.modalities import TEXT_ONLY, Modalities
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -52,11 +54,11 @@ class MessagesRequest:
     """Names of the chat's fields in the request."""
 
 
-def parse_messages(body: Json, sees: bool = False) -> MessagesRequest:
-    """Translate a request. sees: whether the model reads images. Raises InvalidRequestError or
+def parse_messages(body: Json, reads: Modalities = TEXT_ONLY) -> MessagesRequest:
+    """Translate a request. reads: what the model reads beside text. Raises InvalidRequestError or
     UnsupportedError naming the field."""
-    fields = (MESSAGES if sees else TEXT_MESSAGES).check(body, "")
-    chat = _prompt(fields, sees)
+    fields = (MESSAGES if reads.images else TEXT_MESSAGES).check(body, "")
+    chat = _prompt(fields, reads)
     last = chat["messages"][-1]
     if last["role"] == "assistant" and not last.get("tool_calls"):
         last["prefix"] = True  # Anthropic's models go on from a last message of theirs
@@ -95,16 +97,16 @@ def _names(fields: Mapping[str, Any]) -> FieldNames:
     )
 
 
-def parse_count(body: Json, sees: bool = False) -> dict[str, Any]:
+def parse_count(body: Json, reads: Modalities = TEXT_ONLY) -> dict[str, Any]:
     """A request to count a prompt, as the body of a chat. Raises as `parse_messages`."""
-    return _prompt((COUNT_TOKENS if sees else TEXT_COUNT_TOKENS).check(body, ""), sees)
+    return _prompt((COUNT_TOKENS if reads.images else TEXT_COUNT_TOKENS).check(body, ""), reads)
 
 
-def _prompt(fields: Mapping[str, Any], sees: bool) -> dict[str, Any]:
+def _prompt(fields: Mapping[str, Any], reads: Modalities) -> dict[str, Any]:
     merger = MessageMerger()
     merger.system(_system(fields.get("system") or ""))
     for number, message in enumerate(fields["messages"]):
-        _say(merger, message, f"messages[{number}]", sees)
+        _say(merger, message, f"messages[{number}]", reads)
     if not merger.messages:
         raise InvalidRequestError(
             "'messages' has no text; send a message of the user with content",
@@ -120,14 +122,14 @@ def _system(given: str | list[dict[str, Any]]) -> str:
     return joined_parts([text for text in texts if not text.startswith(BILLING)])
 
 
-def _say(merger: MessageMerger, message: Mapping[str, Any], where: str, sees: bool) -> None:
+def _say(merger: MessageMerger, message: Mapping[str, Any], where: str, reads: Modalities) -> None:
     role, content = message["role"], message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     texts: list[str] = []
     for number, block in enumerate(blocks):
         kind, place = block["type"], f"{where}.content[{number}]"
         if kind in TEXTS or (kind == "image" and role == "user"):
-            texts.append(_text(block, place))
+            texts.append(_text(block, reads, place))
             continue
         if kind not in BLOCK.kinds and role == "assistant":
             continue
@@ -147,28 +149,28 @@ def _say(merger: MessageMerger, message: Mapping[str, Any], where: str, sees: bo
                 code="invalid_value",
             )
         if texts:
-            _say_texts(merger, role, texts, sees)
+            _say_texts(merger, role, texts, reads)
             texts = []
         if kind == "tool_result":
-            merger.result(block["tool_use_id"], _result(block, place, sees))
+            merger.result(block["tool_use_id"], _result(block, place, reads))
         elif kind == "tool_use":
             merger.call(block["id"], block["name"], as_text(block.get("input")))
         elif kind == "thinking":
             merger.reasoning(block["thinking"] or unpacked(block.get("signature", "")))
     if texts:
-        _say_texts(merger, role, texts, sees)
+        _say_texts(merger, role, texts, reads)
 
 
-def _say_texts(merger: MessageMerger, role: str, texts: list[str], sees: bool) -> None:
+def _say_texts(merger: MessageMerger, role: str, texts: list[str], reads: Modalities) -> None:
     if role == "assistant":
         merger.assistant("".join(texts))
     elif role == "system":
         merger.system(joined_parts(texts))
     else:
-        merger.user(content_of(texts, sees))
+        merger.user(content_of(texts, reads))
 
 
-def _text(block: Mapping[str, Any], where: str = "") -> str:
+def _text(block: Mapping[str, Any], reads: Modalities, where: str = "") -> str:
     """The text of a block, or its image; of one that a tool's result alone may have, a note."""
     kind = block["type"]
     if kind == "image" and "source" in block:
@@ -179,17 +181,22 @@ def _text(block: Mapping[str, Any], where: str = "") -> str:
     given = source.get("data", source.get("content"))
     if given is None:
         return left_out(kind)
-    text = given if isinstance(given, str) else joined_parts([_text(part) for part in given])
+    text = given if isinstance(given, str) else _texts(given, reads)
     names = ("title", "context") if kind == "document" else ("source", "title")
     about = [f"{name}: {block[name]}" for name in names if block.get(name)]
     return joined_parts([f"<{kind}>", *about, text, f"</{kind}>"])
 
 
-def _result(block: Mapping[str, Any], where: str, sees: bool) -> Content:
+def _texts(blocks: Sequence[Mapping[str, Any]], reads: Modalities) -> str:
+    """The texts of blocks in a document, with notes of other blocks."""
+    return noted_parts([_text(block, reads) for block in blocks], reads)
+
+
+def _result(block: Mapping[str, Any], where: str, reads: Modalities) -> Content:
     given = block.get("content") or ""
     parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
-    texts = [_text(part, f"{where}.content[{number}]") for number, part in enumerate(parts)]
-    content = content_of(texts, sees)
+    texts = [_text(part, reads, f"{where}.content[{number}]") for number, part in enumerate(parts)]
+    content = content_of(texts, reads)
     if not block.get("is_error"):
         return content
     if isinstance(content, str):

@@ -13,10 +13,12 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from mlcc.api.chat_template.turns import joined
-from mlcc.api.schema.image_fields import ImagePart
+from mlcc.api.schema.audio_fields import AudioPart
+from mlcc.api.schema.image_fields import ImagePart, LeftOut
+from mlcc.api.schema.modalities import Modalities
 
-Content: TypeAlias = "str | list[dict[str, str] | ImagePart]"
-"""A message's text, or its parts if images are among them."""
+Content: TypeAlias = "str | list[dict[str, str] | ImagePart | AudioPart]"
+"""A message's text, or its parts if images or sounds are among them."""
 
 
 class MessageMerger:
@@ -69,18 +71,24 @@ def as_text(arguments: Any) -> str:
     return "{}" if arguments is None else json.dumps(arguments)
 
 
-def content_of(parts: Sequence[str], sees: bool) -> Content:
-    """The content of a message of text parts and images. A model that reads text only gets the
-    notes of the images."""
-    if not sees or not any(isinstance(part, ImagePart) for part in parts):
-        return joined_parts(parts)
-    content: list[dict[str, str] | ImagePart] = []
-    for is_image, group in groupby(parts, lambda part: isinstance(part, ImagePart)):
-        if is_image:
-            content += [part for part in group if isinstance(part, ImagePart)]
+def content_of(parts: Sequence[str], reads: Modalities) -> Content:
+    """The content of a message of text parts, images and sounds. A model gets the notes of those
+    that it does not read."""
+    kinds = [kind for kind, read in ((ImagePart, reads.images), (AudioPart, reads.sound)) if read]
+    if not any(isinstance(part, tuple(kinds)) for part in parts):
+        return noted_parts(parts, reads)
+    content: list[dict[str, str] | ImagePart | AudioPart] = []
+    for is_read, group in groupby(parts, lambda part: isinstance(part, tuple(kinds))):
+        if is_read:
+            content += [part for part in group if isinstance(part, ImagePart | AudioPart)]
         else:
-            content.append({"type": "text", "text": joined_parts([*group])})
+            content.append({"type": "text", "text": noted_parts([*group], reads)})
     return content
+
+
+def noted_parts(parts: Sequence[str], reads: Modalities) -> str:
+    """`joined_parts`, with notes of what is left out."""
+    return joined_parts([p.note(*reads) if isinstance(p, LeftOut) else p for p in parts])
 
 
 def joined_parts(parts: Sequence[str]) -> str:

@@ -7,7 +7,9 @@ model names, so it is ignored and named instead of refused.
 
 from __future__ import annotations
 
-from mlcc.api.openai_responses.item_fields import ITEM, TEXT_ITEM
+from functools import cache
+
+from mlcc.api.openai_responses.item_fields import item_of
 from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
 from mlcc.api.schema.json_types import (
@@ -18,6 +20,7 @@ from mlcc.api.schema.json_types import (
     Text,
 )
 from mlcc.api.schema.metadata_field import PAIRS
+from mlcc.api.schema.modalities import ALL, Modalities
 from mlcc.api.schema.schema import Field, Object, Tagged, honoured, metadata, not_built
 from mlcc.api.schema.structured_output import SCHEMA
 
@@ -129,8 +132,15 @@ OF_ANSWER = (
     metadata("prompt_cache_retention"),
     metadata("client_metadata"),
 )
-RESPONSES = Object("ResponsesRequest", (*_input(ITEM), *OF_ANSWER))
-COUNT_INPUT = Object("ResponsesCountRequest", _input(ITEM))
-TEXT_RESPONSES = Object("ResponsesRequest", (*_input(TEXT_ITEM), *OF_ANSWER))
-TEXT_COUNT_INPUT = Object("ResponsesCountRequest", _input(TEXT_ITEM))
-"""The same for a model that reads text only."""
+
+
+@cache
+def table_of(counted: bool, reads: Modalities) -> Object:
+    """The table of a request to a model, or of one to count its tokens (`counted`)."""
+    item = item_of(reads)
+    if counted:
+        return Object("ResponsesCountRequest", _input(item))
+    return Object("ResponsesRequest", (*_input(item), *OF_ANSWER))
+
+
+RESPONSES, COUNT_INPUT = table_of(False, ALL), table_of(True, ALL)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from mlcc.api.schema.audio_fields import INPUT_AUDIO
 from mlcc.api.schema.image_fields import DATA_URL, DETAIL
 from mlcc.api.schema.json_types import NOT_EMPTY, Either, Many, Text
+from mlcc.api.schema.modalities import Modalities
 from mlcc.api.schema.schema import Object, Tagged, Use, honoured, metadata, not_built
 
-IMAGES = "this model reads text only: leave images out, or say in words what they show"
+NO_IMAGES = "this model sees no images: leave them out, or say in words what they show"
+NO_SOUND = "this model hears nothing: send a transcript, or load one that hears, as Qwen2-Audio"
 FILES = "send the file's text as a part of the type 'input_text'"
 MARKS = (metadata("id"), metadata("status"))
 """Fields of an answer's item that are accepted and dropped."""
@@ -26,18 +30,22 @@ IMAGE = Object(
     ),
 )
 TEXT_PARTS = {"input_text": PLAIN, "output_text": PLAIN, "text": PLAIN, "refusal": REFUSAL}
-IMAGE_PARTS = {**TEXT_PARTS, "input_image": IMAGE}
+AUDIO = Object("ResponsesAudio", (honoured("input_audio", INPUT_AUDIO, "A sound.", required=True),))
 SUMMARY_PART = Tagged("a part of a summary", {"summary_text": PLAIN})
 REASONING_PART = Tagged("a part of reasoning", {"reasoning_text": PLAIN, "text": PLAIN})
 
 
-def _message(sees: bool) -> Object:
-    refused = {} if sees else {"input_image": IMAGES}
-    part = Tagged(
-        "a text part",
-        IMAGE_PARTS if sees else TEXT_PARTS,
-        refused={**refused, "input_file": FILES, "input_audio": "send a transcript"},
-    )
+def _parts(reads: Modalities) -> dict[str, Object]:
+    """Parts of a message, or of a tool's output, that the model reads."""
+    images = {"input_image": IMAGE} if reads.images else {}
+    return {**TEXT_PARTS, **images, **({"input_audio": AUDIO} if reads.sound else {})}
+
+
+def _message(reads: Modalities) -> Object:
+    refused = {} if reads.images else {"input_image": NO_IMAGES}
+    if not reads.sound:
+        refused["input_audio"] = NO_SOUND
+    part = Tagged("a text part", _parts(reads), refused={**refused, "input_file": FILES})
     return Object(
         "ResponsesMessage",
         (
@@ -80,10 +88,9 @@ CUSTOM_CALL = Object(
 )
 
 
-def _output(sees: bool) -> Object:
-    """A tool's output: what is neither text nor an image that the model sees is left out with a
-    note."""
-    part = Tagged("a text part", IMAGE_PARTS if sees else TEXT_PARTS, open=True)
+def _output(reads: Modalities) -> Object:
+    """A tool's output: what the model does not read is left out with a note."""
+    part = Tagged("a text part", _parts(reads), open=True)
     return Object(
         "ResponsesCallOutput",
         (
@@ -117,13 +124,14 @@ HOSTED = frozenset(
 model's words about what they found are messages."""
 
 
-def _item(sees: bool) -> Tagged:
-    """An item, with images for a model that sees."""
-    output = _output(sees)
+@cache
+def item_of(reads: Modalities) -> Tagged:
+    """An item, with images for a model that sees, and sounds for one that hears."""
+    output = _output(reads)
     return Tagged(
         "an item of a conversation",
         {
-            "message": _message(sees),
+            "message": _message(reads),
             "function_call": FUNCTION_CALL,
             "function_call_output": output,
             "custom_tool_call": CUSTOM_CALL,
@@ -134,10 +142,6 @@ def _item(sees: bool) -> Tagged:
         default="message",
         dropped=HOSTED,
     )
-
-
-ITEM, TEXT_ITEM = _item(True), _item(False)
-"""For a model that sees, and for one that reads text only."""
 
 
 def known(kind: Any, value: Any) -> Any:

@@ -7,14 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcc.api.openai.message_merging import MessageMerger, content_of, joined_parts
-from mlcc.api.openai_responses.fields import (
-    COUNT_INPUT,
-    OWN_NAMES,
-    RESPONSES,
-    TEXT_COUNT_INPUT,
-    TEXT_RESPONSES,
-)
-from mlcc.api.openai_responses.item_fields import ITEM, TEXT_ITEM, TEXT_PARTS, known
+from mlcc.api.openai_responses.fields import OWN_NAMES, table_of
+from mlcc.api.openai_responses.item_fields import TEXT_PARTS, item_of, known
 from mlcc.api.openai_responses.tools import (
     ToolNames,
     chat_tools,
@@ -23,13 +17,15 @@ from mlcc.api.openai_responses.tools import (
     tool_names,
 )
 from mlcc.api.parsers.opaque_reasoning import unpacked
+from mlcc.api.schema.audio_fields import audio_part
 from mlcc.api.schema.chat_fields import (
     SAMPLING,
 )
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.image_fields import left_out, url_part
 from mlcc.api.schema.json_types import Json, Text
-from mlcc.api.schema.schema import Object, Tagged
+from mlcc.api.schema.modalities import TEXT_ONLY, Modalities
+from mlcc.api.schema.schema import Tagged
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -46,8 +42,8 @@ class ResponsesRequest:
     body: Mapping[str, Any]
     """The fields as sent, which the answer repeats."""
     names: ToolNames
-    sees: bool = False
-    """Whether the model reads images."""
+    reads: Modalities = TEXT_ONLY
+    """What the model reads beside text."""
 
     @property
     def stream(self) -> bool:
@@ -100,7 +96,7 @@ class ResponsesRequest:
 
     @property
     def _item(self) -> Tagged:
-        return ITEM if self.sees else TEXT_ITEM
+        return item_of(self.reads)
 
     def chat(self, items: Sequence[Json]) -> dict[str, Any]:
         """The body for /v1/chat/completions, always of a stream with its usage. Raises
@@ -110,7 +106,7 @@ class ResponsesRequest:
         merger.system(fields.get("instructions", ""))
         for number, item in enumerate(items):
             where = f"input[{number}]"
-            _say(merger, self._item.check(item, where), where, self.sees)
+            _say(merger, self._item.check(item, where), where, self.reads)
         if not merger.messages:
             raise InvalidRequestError(
                 "'input' is missing; it must be a text or an array of items",
@@ -131,18 +127,12 @@ class ResponsesRequest:
         return {**chat, "stream": True, "stream_options": {"include_usage": True}}
 
 
-def table_of(counted: bool, sees: bool) -> Object:
-    """The table of a request, or of one to count its tokens (`counted`). sees: whether the model
-    reads images."""
-    if sees:
-        return COUNT_INPUT if counted else RESPONSES
-    return TEXT_COUNT_INPUT if counted else TEXT_RESPONSES
-
-
-def parse_responses(body: Json, counted: bool = False, sees: bool = False) -> ResponsesRequest:
+def parse_responses(
+    body: Json, counted: bool = False, reads: Modalities = TEXT_ONLY
+) -> ResponsesRequest:
     """Parse a request, as by `table_of`. Raises InvalidRequestError or UnsupportedError naming the
     field."""
-    fields = table_of(counted, sees).check(body, "")
+    fields = table_of(counted, reads).check(body, "")
     _check_sendable(body)
     if fields.get("stream_options") is not None and not fields.get("stream"):
         raise InvalidRequestError(
@@ -150,17 +140,17 @@ def parse_responses(body: Json, counted: bool = False, sees: bool = False) -> Re
             param="stream_options",
             code="invalid_value",
         )
-    return ResponsesRequest(fields, body, tool_names(fields.get("tools", ())), sees)
+    return ResponsesRequest(fields, body, tool_names(fields.get("tools", ())), reads)
 
 
-def _say(merger: MessageMerger, item: Mapping[str, Any], where: str, sees: bool) -> None:
+def _say(merger: MessageMerger, item: Mapping[str, Any], where: str, reads: Modalities) -> None:
     kind = item["type"]
     if kind == "message":
         role, parts = item["role"], _parts(item["content"], f"{where}.content")
         if role == "assistant":
             merger.assistant("".join(parts))
         elif role == "user":
-            merger.user(content_of(parts, sees))
+            merger.user(content_of(parts, reads))
         else:
             merger.system(joined_parts(parts))
     elif kind == "reasoning":
@@ -173,7 +163,7 @@ def _say(merger: MessageMerger, item: Mapping[str, Any], where: str, sees: bool)
         merger.call(item["call_id"], name, custom_arguments(item["input"]))
     elif kind in ("function_call_output", "custom_tool_call_output"):
         parts = _parts(item["output"], f"{where}.output")
-        merger.result(item["call_id"], content_of(parts, sees))
+        merger.result(item["call_id"], content_of(parts, reads))
     elif kind == "item_reference":
         raise InvalidRequestError(
             f"no item with id '{item['id'][:80]}' is kept; send the item itself, or with 'store': "
@@ -193,6 +183,8 @@ def _part(part: Mapping[str, Any], where: str) -> str:
     kind = part["type"]
     if kind == "input_image" and "image_url" in part:
         return url_part(kind, part["image_url"], f"{where}.image_url", part.get("detail", ""))
+    if kind == "input_audio" and "input_audio" in part:
+        return audio_part(part, where)
     if kind not in TEXT_PARTS:  # of a tool's output
         return left_out(kind)
     return str(part.get("text") or part.get("refusal", ""))

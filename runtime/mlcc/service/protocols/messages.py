@@ -20,7 +20,7 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages."""
     body = await served.body(request)
     table = MESSAGES if served.sees else TEXT_MESSAGES
-    parse = partial(parse_messages, sees=served.sees)
+    parse = partial(parse_messages, reads=served.reads)
     parsed, ignored = await served.checked(request, body, parse, table)
     generation = await generate_chat(served, request, parsed.chat, parsed.names)
     ignored = merged_headers(ignored, generation.ignored)
@@ -39,7 +39,7 @@ async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages/count_tokens."""
     body = await served.body(request)
     table = COUNT_TOKENS if served.sees else TEXT_COUNT_TOKENS
-    parse = partial(parse_count, sees=served.sees)
+    parse = partial(parse_count, reads=served.reads)
     chat, ignored = await served.checked(request, body, parse, table)
     tokens = await count_prompt_tokens(served, request, chat)
     return json_response({"input_tokens": tokens}, headers=ignored)

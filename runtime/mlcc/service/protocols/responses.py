@@ -10,7 +10,8 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from mlcc.api.openai_responses.answer import ResponseEvents
-from mlcc.api.openai_responses.request import parse_responses, table_of
+from mlcc.api.openai_responses.fields import table_of
+from mlcc.api.openai_responses.request import parse_responses
 from mlcc.api.schema.unknown_fields import merged_headers
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.service.generate import count_prompt_tokens, generate_chat
@@ -37,7 +38,7 @@ LISTED = 20
 async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/responses."""
     body = await served.body(request)
-    parse, table = partial(parse_responses, sees=served.sees), table_of(False, served.sees)
+    parse, table = partial(parse_responses, reads=served.reads), table_of(False, served.reads)
     parsed, ignored = await served.checked(request, body, parse, table)
     conversations, tenant = served.conversations, request.tenant
     async with conversations.loading() as loading:
@@ -80,8 +81,8 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/responses/input_tokens."""
     body = await served.body(request)
-    parse = partial(parse_responses, counted=True, sees=served.sees)
-    parsed, ignored = await served.checked(request, body, parse, table_of(True, served.sees))
+    parse = partial(parse_responses, counted=True, reads=served.reads)
+    parsed, ignored = await served.checked(request, body, parse, table_of(True, served.reads))
     conversations = served.conversations
     async with conversations.loading() as loading:
         history = await conversations.before(request.tenant, parsed.previous, loading)
