@@ -172,7 +172,7 @@ def questions(driver: Driver, rounds: int) -> dict[str, Callable[[], object]]:
         number = next(count)
         tail = [1 + number % 500, 7, 9]
         prompt = [IMAGE if images else 5] * (TILES * ROWS) + tail
-        driver.engine.add(Request(str(number), prompt, sampling, images=images))
+        driver.engine.add(Request(str(number), prompt, sampling, media=images))
         while driver.has_work:
             driver.step()
 

@@ -161,20 +161,20 @@ class LoopDriver(BaseDriver):
         count.events_ms += (t3 - t2) * 1e3
 
     async def _fill(self) -> None:
-        count, clock, images = self.counters, perf_counter, self._engine.images
+        count, clock, media = self.counters, perf_counter, self._engine.media
         while len(self._in_flight) < self._executor.depth:
             self._planning = True
-            if images.to_encode:
+            if media.to_encode:
                 if self._in_flight:  # rows are written between steps
                     return
-                await self._encode_image()
+                await self._encode_media()
             t0 = clock()
             self._adapters.swap_in()
             batch = self._engine.plan()
             t1 = clock()
             count.plan_ms += (t1 - t0) * 1e3
             if batch is None:
-                if self._adapters.waiting or (images.to_encode and not self._in_flight):
+                if self._adapters.waiting or (media.to_encode and not self._in_flight):
                     continue
                 return
             self._planning = False
@@ -184,19 +184,19 @@ class LoopDriver(BaseDriver):
             count.pack_ms += (t2 - t1) * 1e3
             count.submit_ms += (clock() - t2) * 1e3
 
-    async def _encode_image(self) -> None:
+    async def _encode_media(self) -> None:
         """Make the rows of one waiting image; the next step runs before the next image. Meanwhile
         the requests that wait for it may be cancelled."""
-        images, t0 = self._engine.images, perf_counter()
-        image = images.to_encode[0]
-        if self._tower is None or isinstance(image.tile, AudioClip):
+        media, t0 = self._engine.media, perf_counter()
+        waiting = media.to_encode[0]
+        if self._tower is None or isinstance(waiting.tile, AudioClip):
             raise UnsupportedError("the model was opened without its tower")
-        assert image.tile is not None
-        rows = await self._tower.encode(image.tile)
+        assert waiting.tile is not None
+        rows = await self._tower.encode(waiting.tile)
         self.counters.wait_ms += (perf_counter() - t0) * 1e3
-        if rows is not None and image.slots is not None:  # else all of them were cancelled
-            self._executor.write_embeddings(image.slots, rows)
-            images.mark_ready(image)
+        if rows is not None and waiting.slots is not None:  # else all of them were cancelled
+            self._executor.write_embeddings(waiting.slots, rows)
+            media.mark_ready(waiting)
 
 
 class LoopEncoderDriver(BaseDriver):

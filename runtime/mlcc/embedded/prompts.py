@@ -9,7 +9,7 @@ from mlcc.embedded.vision import prepare_in_tab
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.multimodal.placeholders import PromptImages
+from mlcc.multimodal.placeholders import PromptMedia
 from mlcc.multimodal.prompt import PreparedImage, Prompt, detailed
 from mlcc.service.served_model import NO_VARIABLES, DirectPrompts
 
@@ -22,29 +22,29 @@ class TabPrompts(DirectPrompts):
         super().__init__(text)
         self._grammars, self._images = grammars, images
 
-    async def chat_with_images(
+    async def chat_with_media(
         self,
         messages: Sequence[Mapping[str, Any]],
-        images: PromptImages,
+        media: PromptMedia,
         context: int,
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> Prompt:
         """The prompt of a conversation with images."""
-        prepared = await self._prepared(images, context)
-        return self._text.chat_of_prepared(messages, images, prepared, context, variables)
+        prepared = await self._prepared(media, context)
+        return self._text.chat_of_prepared(messages, media, prepared, context, variables)
 
-    async def text_with_images(
-        self, prompt: str, images: PromptImages, context: int, seconds: float | None
+    async def text_with_media(
+        self, prompt: str, media: PromptMedia, context: int, seconds: float | None
     ) -> Prompt:
         """The prompt of a raw text with images."""
-        prepared = await self._prepared(images, context)
-        return self._text.prompt_of_prepared(prompt, images, prepared, context)
+        prepared = await self._prepared(media, context)
+        return self._text.prompt_of_prepared(prompt, media, prepared, context)
 
-    async def _prepared(self, images: PromptImages, context: int) -> list[PreparedImage]:
+    async def _prepared(self, media: PromptMedia, context: int) -> list[PreparedImage]:
         """The images, one at a time: a decoded one takes a hundred times its bytes."""
-        processor = self._text.processor_for(images, context)
-        shown = detailed(processor, images.pictures)
+        processor = self._text.processor_for(media, context)
+        shown = detailed(processor, media.images)
         return [await prepare_in_tab(self._images, processor, image) for image in shown]
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:

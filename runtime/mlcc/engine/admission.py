@@ -6,9 +6,9 @@ from functools import partial
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, int32
-from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.kv_cache.cache_manager import CacheManager, longest_sequence
 from mlcc.engine.lora import AdapterSlots
+from mlcc.engine.media_embeddings import MediaEmbeddings
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.filter_state import FilterState
 from mlcc.engine.sampling.grammar import Grammar
@@ -36,7 +36,7 @@ class Admission:
         pools: CacheManager,
         sampling_groups: SamplingGroups,
         adapters: AdapterSlots,
-        images: ImageEmbeddings,
+        media: MediaEmbeddings,
         new_parser: NewContentParser | None = None,
     ) -> None:
         self._capacity, self._eos_ids, self._tokenizer = capacity, eos_ids, tokenizer
@@ -46,7 +46,7 @@ class Admission:
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._defer_text = defer_text
         self._pools, self._sampling_groups, self._adapters = pools, sampling_groups, adapters
-        self._images = images
+        self._media = media
         self._mask_words = AdjustLayout.of(capacity.layout, capacity.vocab_size).mask_words
 
     def make(
@@ -86,12 +86,12 @@ class Admission:
         seq.filter_state = FilterState.of(sampling, stream)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
-        seq.images = self._images.join(request)
+        seq.media = self._media.join(request)
         if request.sampling_group:  # last: a group waits for its members
             try:
                 seq.sampling_group = self._sampling_groups.join(request, seq.prefix_keys)
             except Exception:
-                self._images.leave(seq.images)
+                self._media.leave(seq.media)
                 raise
         return seq
 
@@ -101,7 +101,7 @@ class Admission:
             self._sampling_groups.leave(seq.request)
         if seq.adapter is not None:
             self._adapters.leave(seq.adapter)
-        self._images.leave(seq.images)
+        self._media.leave(seq.media)
 
     def _validate(self, request: Request, grammar: Grammar | None) -> None:
         if (structure := request.structure) is not None and grammar is None:
@@ -112,8 +112,8 @@ class Admission:
             )
         vocab, context = self._capacity.vocab_size, self._capacity.context
         check_request(request, vocab, context, self._tokenizer is not None)
-        self._images.check(request)
-        if request.images and request.sampling.prompt_logprobs:
+        self._media.check(request)
+        if request.media and request.sampling.prompt_logprobs:
             raise InvalidRequestError(
                 "log-probabilities of prompt tokens are not defined for images; leave out the "
                 "images, or prompt_logprobs and echo",

@@ -24,9 +24,9 @@ from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result, check_capacity
 from mlcc.engine.batch.random import derive_seed, stream_of
 from mlcc.engine.events import Event, Stats
-from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.lora import Adapter, AdapterSlots
+from mlcc.engine.media_embeddings import MediaEmbeddings
 from mlcc.engine.migration import Migration
 from mlcc.engine.output_processor import OutputProcessor, check_result
 from mlcc.engine.request import Request
@@ -85,7 +85,7 @@ class Engine:
         self.adapters = AdapterSlots(capacity.layout.adapter_slots)
         """LoRA adapters that requests may name. The driver writes them to their slots."""
         both_ways = "visible_until" in capacity.layout.token_columns
-        self.images = ImageEmbeddings(
+        self.media = MediaEmbeddings(
             capacity.embedding_slots,
             capacity.vocab_size,
             capacity.max_step_tokens - capacity.max_batch if both_ways else 0,
@@ -99,7 +99,7 @@ class Engine:
             prefix_cache,
             speculator,
             self.adapters,
-            self.images,
+            self.media,
         )
         self._sampling_groups = SamplingGroups()
         self._admission = Admission(
@@ -110,7 +110,7 @@ class Engine:
             self._pools,
             self._sampling_groups,
             self.adapters,
-            self.images,
+            self.media,
             new_parser,
         )
         self._sequences: dict[str, TokenSequence] = {}
@@ -132,7 +132,7 @@ class Engine:
         self._decode_step: DecodeStep | None = None
         """Makes the next step if the last one only decoded."""
         self._output_processor = OutputProcessor(
-            self._sequences, self._scheduler, self._sampling_groups, self.adapters, self.images
+            self._sequences, self._scheduler, self._sampling_groups, self.adapters, self.media
         )
         self._events: list[Event] = []
         """Events of a commit that has not returned."""
@@ -167,7 +167,7 @@ class Engine:
             seq.adapter = self.adapters.join(seq.request.adapter)
         processor = seq.logits_processor
         may_draft = not seq.needs_all_tokens and (processor is None or processor.supports_drafts)
-        may_draft = may_draft and not (seq.images and self._draft_runner)  # it reads text only
+        may_draft = may_draft and not (seq.media and self._draft_runner)  # it reads text only
         if self._speculator is not None and may_draft:
             try:  # the scope includes the adapter
                 seq.draft_state = self._speculator.open(seq.request, seq.tokens, tree, seq.scope)
@@ -190,7 +190,7 @@ class Engine:
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
         """The next step, or None if nothing can run before the next commit, or before the driver
-        has loaded the adapters in `adapters.to_load` and encoded the images in `images.to_encode`.
+        has loaded the adapters in `adapters.to_load` and encoded what is in `media.to_encode`.
 
         May be called again before earlier steps are committed. A token that is not known yet is
         written as -1 - row of the step planned just before. into: memory for the batch, as
@@ -242,7 +242,7 @@ class Engine:
         if not chunks:
             return None
         layout, pools = self.capacity.layout, self._pools
-        batch, rows, self._adjusted = pack(chunks, self._steps, layout, pools, into, self.images)
+        batch, rows, self._adjusted = pack(chunks, self._steps, layout, pools, into, self.media)
         scheduler.prefix_reuse.step_planned(chunks)
         if isinstance(self._draft_runner, MtpRunner):
             self._draft_runner.step_planned(step_order(chunks))
@@ -339,7 +339,7 @@ class Engine:
         if self._draft_runner is not None:
             self._draft_runner.forget()
         self._pools.reset()
-        self.images.reset()
+        self.media.reset()
         seqs = [*self._sequences.values()]
         for seq in seqs:
             seq.restart(self._pools.empty())
@@ -388,7 +388,7 @@ class Engine:
         if unfinished != set(self._sequences.values()):
             raise AssertionError("the scheduler's sequences are not the engine's")
         self.adapters.check_integrity(seq.adapter for seq in unfinished)
-        self.images.check_integrity(span for seq in unfinished for span in seq.images)
+        self.media.check_integrity(span for seq in unfinished for span in seq.media)
         rows = [row for step in self._in_flight for row in step.rows if row.prompt_index < 0]
         if any(seq.pending != sum(r.width for r in rows if r.seq is seq) for seq in unfinished):
             raise AssertionError("pending tokens do not match the steps in flight")

@@ -11,8 +11,8 @@ from itertools import islice, repeat
 
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.lora import AdapterSlots
+from mlcc.engine.media_embeddings import MediaEmbeddings
 from mlcc.engine.request import FinishReason
 from mlcc.engine.sampling.grammar import Grammar, Structure
 from mlcc.engine.sampling_group import SamplingGroups
@@ -35,11 +35,11 @@ class OutputProcessor:
         scheduler: Scheduler,
         sampling_groups: SamplingGroups,
         adapters: AdapterSlots,
-        images: ImageEmbeddings,
+        media: MediaEmbeddings,
     ) -> None:
         self._sequences, self._scheduler = sequences, scheduler
         self._sampling_groups, self._adapters = sampling_groups, adapters
-        self._images = images
+        self._media = media
         self.sampled = 0
         """Output tokens, including those forced by a grammar."""
         self.drafted = 0
@@ -198,7 +198,7 @@ class OutputProcessor:
                 self._adapters.leave(seq.adapter)
             if seq.sampling_group is not None:
                 self._sampling_groups.leave(seq.request)
-            self._images.leave(seq.images)
+            self._media.leave(seq.media)
             self._scheduler.remove(seq)
         except Exception as error:
             self.damage = error

@@ -350,7 +350,7 @@ class Request:
     parser: ParserSpec | None = None
     """Stop strings count in the content that this parser finds; None = in the whole output."""
 
-    images: tuple[ImageTile | AudioClip, ...] = ()
+    media: tuple[ImageTile | AudioClip, ...] = ()
     """Tiles and clips in the order of the prompt, which holds the model's image or audio token in
     their places."""
 

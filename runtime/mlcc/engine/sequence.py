@@ -6,8 +6,8 @@ from array import array
 from dataclasses import dataclass
 
 from mlcc.engine.batch.batch import Cache
-from mlcc.engine.image_embeddings import ImageEmbeddings, ImageSpan
 from mlcc.engine.lora import NO_ADAPTER, Adapter, AdapterUse
+from mlcc.engine.media_embeddings import MediaEmbeddings, MediaSpan
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.filter_state import FilterState
 from mlcc.engine.sampling.grammar import Grammar
@@ -42,8 +42,8 @@ class TokenSequence:
     prompt_tokens: int
     caches: list[Cache]
     """Pages or state slot in each cache group, just enough for the computed tokens."""
-    images: tuple[ImageSpan, ...] = ()
-    """Tiles of images in the prompt, in order."""
+    media: tuple[MediaSpan, ...] = ()
+    """Tiles of images and clips of sound in the prompt, in order."""
     rank: tuple[bool, int, int] = (False, 0, 0)
     """Priority among running sequences and in the tenant's queue; the lowest is first."""
     logits_processor: LogitsProcessor | None = None
@@ -83,7 +83,7 @@ class TokenSequence:
     @property
     def prefix_keys(self) -> array[int]:
         """The known tokens as the prefix cache has them."""
-        return ImageEmbeddings.keys(self.tokens, self.images) if self.images else self.tokens
+        return MediaEmbeddings.keys(self.tokens, self.media) if self.media else self.tokens
 
     @property
     def planned(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from mlcc.api.schema.message_fields import MESSAGE, messages_of
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.multimodal.placeholders import ImageCollector
+from mlcc.multimodal.placeholders import MediaCollector
 from mlcc.multimodal.prompt import Prompt
 
 Content: TypeAlias = "str | list[dict[str, Any]]"
@@ -70,12 +70,12 @@ def encode_messages(
     if not any(isinstance(message["content"], list) for message in messages):
         return Prompt(text.encode_chat(messages, variables=variables))
     _refuse_unread(text, messages)
-    collector = ImageCollector(text.vision is not None, text.hears)
+    collector = MediaCollector(text.vision is not None, text.hears)
     checked = [MESSAGE.check(message, f"messages[{i}]") for i, message in enumerate(messages)]
     turns = messages_of(checked, collector)
-    if (images := collector.collected()) is None:
+    if (media := collector.collected()) is None:
         return Prompt(text.encode_chat(turns, variables=variables))
-    return text.encode_chat_with_images(turns, images, variables=variables)
+    return text.encode_chat_with_media(turns, media, variables=variables)
 
 
 def _refuse_unread(text: ModelText, messages: Sequence[Mapping[str, Any]]) -> None:

@@ -104,13 +104,13 @@ class Driver:
             self._planning = True
             self._run_draft()
             self._adapters.swap_in()
-            if self.engine.images.to_encode:
+            if self.engine.media.to_encode:
                 if self._tickets:  # rows are written between steps
                     break
-                self._encode_image()
+                self._encode_media()
             batch = self.engine.plan(self._executor.step_buffer())
             if batch is None:
-                if self._adapters.waiting or (self.engine.images.to_encode and not self._tickets):
+                if self._adapters.waiting or (self.engine.media.to_encode and not self._tickets):
                     continue
                 break
             self._planning = False
@@ -131,17 +131,17 @@ class Driver:
         began, self._done = max(submitted, self._done), perf_counter()
         return _reported(self.engine.commit(result, self._done - began))
 
-    def _encode_image(self) -> None:
+    def _encode_media(self) -> None:
         """Make the rows of one waiting image; the next step runs before the next image."""
-        image = self.engine.images.to_encode[0]
+        waiting = self.engine.media.to_encode[0]
         if self._tower is None:
             raise UnsupportedError("the model was opened without its tower")
-        tile: Any = image.tile  # of the tower's kind
-        assert tile is not None and image.slots is not None
+        tile: Any = waiting.tile  # of the tower's kind
+        assert tile is not None and waiting.slots is not None
         if (rows := self._tower.encode(tile)) is None:
             return  # an image of several tiles, of which one was computed
-        self._executor.write_embeddings(image.slots, rows)
-        self.engine.images.mark_ready(image)
+        self._executor.write_embeddings(waiting.slots, rows)
+        self.engine.media.mark_ready(waiting)
 
     def _run_draft(self) -> None:
         """Run the steps of the draft model that the engine plans, if there is a draft model."""

@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from mlcc.api.chat_template.images import ImageTexts
+from mlcc.api.chat_template.media import MediaTexts
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.api.openai.infill import Infill, family_of
 from mlcc.api.openai.models import ModelInfo
@@ -48,7 +48,7 @@ from mlcc.model.vision_tower import VisionTower
 from mlcc.multimodal.audio.clips import AudioProcessor
 from mlcc.multimodal.audio.encoded import EncodedAudio, is_sound
 from mlcc.multimodal.image import decode
-from mlcc.multimodal.placeholders import PromptImages
+from mlcc.multimodal.placeholders import PromptMedia
 from mlcc.multimodal.processors.processor import Processor
 from mlcc.multimodal.processors.registry import processor_of
 from mlcc.multimodal.prompt import (
@@ -147,47 +147,47 @@ class ModelText:
         """
         return self._encode(*self.render(messages, variables or {}), context)
 
-    def encode_chat_with_images(
+    def encode_chat_with_media(
         self,
         messages: Sequence[Mapping[str, Any]],
-        images: PromptImages,
+        media: PromptMedia,
         context: int | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """The prompt of a conversation with images, whose messages have placeholders for them.
         Raises the errors of `encode_chat`, and InvalidRequestError for an image that cannot be
         read."""
-        prepared = self._prepared(images, context)
-        return self.chat_of_prepared(messages, images, prepared, context, variables)
+        prepared = self._prepared(media, context)
+        return self.chat_of_prepared(messages, media, prepared, context, variables)
 
     def chat_of_prepared(
         self,
         messages: Sequence[Mapping[str, Any]],
-        images: PromptImages,
+        media: PromptMedia,
         prepared: Sequence[PreparedImage | PreparedSound],
         context: int | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """The prompt of a conversation whose images were prepared elsewhere, as a tab's are."""
-        texts = ImageTexts(images, [image.text for image in prepared])
+        texts = MediaTexts(media, [image.text for image in prepared])
         chat, template = self.render(messages, variables or {}, texts)
-        return self._with_rows(self._encode(chat, template, context), prepared, chat.images)
+        return self._with_rows(self._encode(chat, template, context), prepared, chat.media)
 
-    def encode_prompt_with_images(
-        self, text: str, images: PromptImages, context: int | None = None
+    def encode_prompt_with_media(
+        self, text: str, media: PromptMedia, context: int | None = None
     ) -> Prompt:
         """The prompt of a raw text with placeholders of images; as `encode_prompt`."""
-        return self.prompt_of_prepared(text, images, self._prepared(images, context), context)
+        return self.prompt_of_prepared(text, media, self._prepared(media, context), context)
 
     def prompt_of_prepared(
         self,
         text: str,
-        images: PromptImages,
+        media: PromptMedia,
         prepared: Sequence[PreparedImage | PreparedSound],
         context: int | None = None,
     ) -> Prompt:
         """The prompt of a raw text whose images were prepared elsewhere."""
-        parts = images.split(text)
+        parts = media.split(text)
         whole = (prepared[p].text if isinstance(p, int) else p for p in parts)
         numbers = [part for part in parts if isinstance(part, int)]
         return self._with_rows(self.encode_prompt("".join(whole), context), prepared, numbers)
@@ -197,12 +197,12 @@ class ModelText:
         """Makes tiles of images; None = the model reads text only. Raises ArtifactError."""
         return None if self.vision is None else processor_of(self.vision)
 
-    def processor_for(self, images: PromptImages, context: int | None) -> Processor:
+    def processor_for(self, media: PromptMedia, context: int | None) -> Processor:
         """The processor, before anything is decoded. Raises UnsupportedError for a model that
         reads text only, and InvalidRequestError for images that cannot fit the context."""
         if self.processor is None:
             raise UnsupportedError(f"'{self.name}' reads no images; leave them out")
-        shown = images.pictures
+        shown = media.images
         if context is not None and (least := least_tokens(self.processor, shown)) > context:
             raise too_long(f"at least {least} tokens of images", context)
         return self.processor
@@ -218,13 +218,13 @@ class ModelText:
         return self.audio_input is not None
 
     def _prepared(
-        self, images: PromptImages, context: int | None
+        self, media: PromptMedia, context: int | None
     ) -> list[PreparedImage | PreparedSound]:
         """Images and sounds, decoded one at a time, unless they cannot fit the context."""
-        processor = self.processor_for(images, context) if images.pictures else None
-        shown = iter(detailed(processor, images.pictures) if processor is not None else ())
+        processor = self.processor_for(media, context) if media.images else None
+        shown = iter(detailed(processor, media.images) if processor is not None else ())
         made: list[PreparedImage | PreparedSound] = []
-        for given in images.images:
+        for given in media.items:
             if not isinstance(given, EncodedAudio):
                 assert processor is not None
                 made.append(prepare(processor, next(shown), self.decode_image))
@@ -262,29 +262,29 @@ class ModelText:
         self,
         messages: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any],
-        images: ImageTexts | None = None,
+        media: MediaTexts | None = None,
     ) -> tuple[ChatText, ChatTemplate]:
-        """The text of a conversation, and the template that rendered it. images: the texts of the
-        images in it."""
+        """The text of a conversation, and the template that rendered it. media: the texts of the
+        images and sounds in it."""
         template = self.chat_template
         if variables.get("tools") and self.tool_template is not None:
             template = self.tool_template
-        if images is None:
+        if media is None:
             return template.render(messages, **variables), template
-        return template.render(messages, images, **variables), template
+        return template.render(messages, media, **variables), template
 
     def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any],
-        images: PromptImages | None = None,
+        media: PromptMedia | None = None,
     ) -> str:
         """The text of a conversation, with the template's marks of images as they are."""
         texts = None
-        if images is not None:
+        if media is not None:
             seen, heard = self.chat_template.image_marks, self.chat_template.audio_marks
-            marks = [(heard if is_sound(each) else seen)[0] for each in images.images]
-            texts = ImageTexts(images, marks)
+            marks = [(heard if is_sound(each) else seen)[0] for each in media.items]
+            texts = MediaTexts(media, marks)
         return self.render(messages, variables, texts)[0].text
 
     def encode_prompt(

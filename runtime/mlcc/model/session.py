@@ -67,7 +67,7 @@ class Session:
         DeviceError if the device fails.
         """
         text, grammar = self.model.text, None
-        ids, images = (prompt.ids, prompt.images) if isinstance(prompt, Prompt) else (prompt, ())
+        ids, media = (prompt.ids, prompt.media) if isinstance(prompt, Prompt) else (prompt, ())
         if structure is not None and text.grammars is not None:
             grammar = text.grammars.open(structure)
         self._count += 1
@@ -80,7 +80,7 @@ class Session:
             structure=structure,
             shown=text.shown if thinks else (),
             reasoning=reasoning,
-            images=images,
+            media=media,
         )
         started = time.perf_counter()
         first = 0.0

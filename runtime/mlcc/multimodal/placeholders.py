@@ -2,7 +2,7 @@
 
 Messages are merged, ordered and adapted to a chat template as text. In the content of a message an
 image or a sound is a placeholder: a short text with a number and a random secret, which no client
-can write. The chat template's rendering exchanges it (`mlcc.api.chat_template.images`). Standard
+can write. The chat template's rendering exchanges it (`mlcc.api.chat_template.media`). Standard
 library only.
 """
 
@@ -20,21 +20,21 @@ _OPEN, _CLOSE = "\ue0b9", "\ue0ba"
 
 
 @fast_dataclass(frozen=True)
-class PromptImages:
+class PromptMedia:
     """The images and sounds of one request, by number, and the secret of their placeholders."""
 
     secret: str
-    images: tuple[EncodedImage | EncodedAudio, ...]
+    items: tuple[EncodedImage | EncodedAudio, ...]
 
     @property
-    def pictures(self) -> list[EncodedImage]:
+    def images(self) -> list[EncodedImage]:
         """The images alone."""
-        return [each for each in self.images if isinstance(each, EncodedImage)]
+        return [each for each in self.items if isinstance(each, EncodedImage)]
 
     @property
     def sounds(self) -> list[EncodedAudio]:
         """The sounds alone."""
-        return [each for each in self.images if isinstance(each, EncodedAudio)]
+        return [each for each in self.items if isinstance(each, EncodedAudio)]
 
     def split(self, text: str) -> list[str | int]:
         """The text at its placeholders: texts, perhaps empty, and between them numbers."""
@@ -42,7 +42,7 @@ class PromptImages:
         return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
     def stand_in(self, number: int) -> str:
-        """The placeholder of an image."""
+        """The placeholder of one of them."""
         return _stand_in(self.secret, number)
 
     @cached_property
@@ -50,38 +50,38 @@ class PromptImages:
         return re.compile(f"{_OPEN}{self.secret}:([0-9]+){_CLOSE}")
 
 
-class TextWithImages(str):
-    """A raw prompt with placeholders, and its images."""
+class TextWithMedia(str):
+    """A raw prompt with placeholders, and its images and sounds."""
 
-    images: PromptImages
+    media: PromptMedia
 
-    def __new__(cls, text: str, images: PromptImages) -> TextWithImages:
+    def __new__(cls, text: str, media: PromptMedia) -> TextWithMedia:
         made = super().__new__(cls, text)
-        made.images = images
+        made.media = media
         return made
 
 
-class ImageCollector:
+class MediaCollector:
     """Collects the images and sounds of a request while it is parsed, for a model that sees or
     hears."""
 
     def __init__(self, sees: bool = True, hears: bool = False) -> None:
         self.sees, self.hears = sees, hears
         self._secret = os.urandom(16).hex()
-        self._images: list[EncodedImage | EncodedAudio] = []
+        self._media: list[EncodedImage | EncodedAudio] = []
 
-    def add(self, image: EncodedImage | EncodedAudio) -> str:
+    def add(self, item: EncodedImage | EncodedAudio) -> str:
         """The placeholder of an image or a sound."""
-        self._images.append(image)
-        return _stand_in(self._secret, len(self._images) - 1)
+        self._media.append(item)
+        return _stand_in(self._secret, len(self._media) - 1)
 
-    def collected(self) -> PromptImages | None:
+    def collected(self) -> PromptMedia | None:
         """All of them, within the bounds of a request; None = there are none. Raises
         InvalidRequestError."""
-        if not self._images:
+        if not self._media:
             return None
-        found = PromptImages(self._secret, tuple(self._images))
-        read_headers(found.pictures)
+        found = PromptMedia(self._secret, tuple(self._media))
+        read_headers(found.images)
         check_sounds(found.sounds)
         return found
 

@@ -36,10 +36,10 @@ Decode = Callable[[EncodedImage], "Picture"]
 
 @fast_dataclass(frozen=True)
 class Prompt:
-    """Token ids, and the tiles of the images among them."""
+    """Token ids, and the tiles of images and clips of sound among them."""
 
     ids: array[int]
-    images: tuple[ImageTile | AudioClip, ...] = ()
+    media: tuple[ImageTile | AudioClip, ...] = ()
 
 
 @fast_dataclass(frozen=True)

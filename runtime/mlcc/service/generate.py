@@ -99,10 +99,10 @@ class ChatPlan:
 
     async def prompt(self, prompts: Prompts, context: int, seconds: float | None) -> Prompt:
         """The prompt, of at most `context` tokens. Raises MlccError."""
-        messages, variables, images = self.messages, self.variables, self._parsed.images
-        if images is None:
+        messages, variables, media = self.messages, self.variables, self._parsed.media
+        if media is None:
             return Prompt(await prompts.chat(messages, context, seconds, variables))
-        return await prompts.chat_with_images(messages, images, context, seconds, variables)
+        return await prompts.chat_with_media(messages, media, context, seconds, variables)
 
     async def structure(
         self, prompts: Prompts, time_left: Callable[[], float | None], offload: Offload
@@ -457,7 +457,7 @@ def _submit(
             priority=delivery.priority,
             background=request.background,
             adapter=adapter or "",
-            images=prompt.images,
+            media=prompt.media,
         )
         for index, prompt in enumerate(prompts)
         for number in range(delivery.made)
@@ -475,7 +475,7 @@ def _head(
     name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
     model = parsed.delivery.model or served.text.name  # as it was called: one of its names
     head = Head(name, int(time.time()), model, logprobs, made)
-    tiles = [tile for prompt in prompts for tile in prompt.images]
+    tiles = [tile for prompt in prompts for tile in prompt.media]
     heard = sum(tile.rows for tile in tiles if isinstance(tile, AudioClip))
     return replace(
         head,

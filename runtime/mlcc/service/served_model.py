@@ -32,7 +32,7 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
-from mlcc.multimodal.placeholders import PromptImages, TextWithImages
+from mlcc.multimodal.placeholders import PromptMedia, TextWithMedia
 from mlcc.multimodal.prompt import Prompt
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.engine_client import EngineClient
@@ -65,10 +65,10 @@ class Prompts(Protocol):
         """The token ids of a raw prompt, with the model's start token or without."""
         ...
 
-    async def chat_with_images(
+    async def chat_with_media(
         self,
         messages: Sequence[Mapping[str, Any]],
-        images: PromptImages,
+        media: PromptMedia,
         context: int,
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
@@ -76,8 +76,8 @@ class Prompts(Protocol):
         """The prompt of a conversation with images, for which its messages have placeholders."""
         ...
 
-    async def text_with_images(
-        self, prompt: str, images: PromptImages, context: int, seconds: float | None
+    async def text_with_media(
+        self, prompt: str, media: PromptMedia, context: int, seconds: float | None
     ) -> Prompt:
         """The prompt of a raw text with placeholders of images."""
         ...
@@ -87,7 +87,7 @@ class Prompts(Protocol):
         messages: Sequence[Mapping[str, Any]],
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
-        images: PromptImages | None = None,
+        media: PromptMedia | None = None,
     ) -> str:
         """The text that the template renders for a conversation."""
         ...
@@ -131,34 +131,34 @@ class DirectPrompts:
         """The token ids of a raw prompt, with the model's start token or without."""
         return self._text.encode_prompt(prompt, context, add_special)
 
-    async def chat_with_images(
+    async def chat_with_media(
         self,
         messages: Sequence[Mapping[str, Any]],
-        images: PromptImages,
+        media: PromptMedia,
         context: int,
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> Prompt:
         """The prompt of a conversation with images; decoded in a thread, as that takes long."""
-        work = self._text.encode_chat_with_images
-        return await asyncio.to_thread(work, messages, images, context, variables)
+        work = self._text.encode_chat_with_media
+        return await asyncio.to_thread(work, messages, media, context, variables)
 
-    async def text_with_images(
-        self, prompt: str, images: PromptImages, context: int, seconds: float | None
+    async def text_with_media(
+        self, prompt: str, media: PromptMedia, context: int, seconds: float | None
     ) -> Prompt:
         """The prompt of a raw text with images."""
-        work = self._text.encode_prompt_with_images
-        return await asyncio.to_thread(work, prompt, images, context)
+        work = self._text.encode_prompt_with_media
+        return await asyncio.to_thread(work, prompt, media, context)
 
     async def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
-        images: PromptImages | None = None,
+        media: PromptMedia | None = None,
     ) -> str:
         """The text that the template renders for a conversation."""
-        return self._text.written(messages, variables, images)
+        return self._text.written(messages, variables, media)
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Raise MlccError if answers cannot be constrained to it; runs in a thread, as it is
@@ -302,8 +302,8 @@ class ServedModel:
         if isinstance(prompt, list):
             return Prompt(array("i", prompt))
         context = self.engine.capacity.context
-        if isinstance(prompt, TextWithImages):
-            return await self.prompts.text_with_images(prompt, prompt.images, context, seconds)
+        if isinstance(prompt, TextWithMedia):
+            return await self.prompts.text_with_media(prompt, prompt.media, context, seconds)
         return Prompt(await self.prompts.text(prompt, context, seconds))
 
     def clock(

@@ -69,7 +69,7 @@ def request_of(name: str, words: Sequence[int], heard: Sequence[Any]) -> Request
     sampling = SamplingParams(
         temperature=0, max_tokens=NEW, ignore_eos=True, suppress_tokens=(AUDIO,)
     )
-    return Request(name, prompt, sampling, images=tuple(placed))
+    return Request(name, prompt, sampling, media=tuple(placed))
 
 
 def expected(

@@ -54,7 +54,7 @@ def request_of(name: str, words: Sequence[int], seen: Any, family: str) -> Reque
     sampling = SamplingParams(
         temperature=0, max_tokens=NEW, ignore_eos=True, suppress_tokens=(IMAGE,)
     )
-    return Request(name, prompt, sampling, images=tuple(tiles))
+    return Request(name, prompt, sampling, media=tuple(tiles))
 
 
 def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[int, float]]]:

@@ -95,7 +95,7 @@ def request(name: str, *keys: str, tokens: int = 8) -> Request:
         images.append(ImageTile(len(prompt), ROWS, key.encode(), b"", 1, 1))
         prompt += [FIRST] * ROWS + [12]
     sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-    return Request(name, prompt, sampling, images=tuple(images))
+    return Request(name, prompt, sampling, media=tuple(images))
 
 
 def alone(wanted: Request) -> list[int]:

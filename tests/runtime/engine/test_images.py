@@ -61,18 +61,18 @@ def request_of(name: str, words: list[int], rows: list[int], **more: object) -> 
             del prompt[tile.start + tile.tokens :]
         else:
             prompt.append(word)
-    return Request(name, prompt, GREEDY, images=tuple(tiles), **more)  # type: ignore[arg-type]
+    return Request(name, prompt, GREEDY, media=tuple(tiles), **more)  # type: ignore[arg-type]
 
 
 def plain(request: Request) -> Request:
     """The same without images: each row's token, as the toy sees it, in its place."""
     prompt = list(request.prompt)
-    for tile in request.images:
+    for tile in request.media:
         places = range(tile.start, tile.start + tile.tokens)
         rows = [at for at in places if prompt[at] == IMAGE]
         for at, row in zip(rows, rows_of(tile), strict=True):
             prompt[at] = token_of_row(row)
-    return replace(request, prompt=prompt, images=())
+    return replace(request, prompt=prompt, media=())
 
 
 @pytest.mark.parametrize("both_ways", [False, True], ids=["cut", "whole"])
@@ -107,7 +107,7 @@ def test_a_storm(groups: str, depth: int, both_ways: bool, drafts: bool) -> None
             assert got[name].tokens == wanted.tokens, name
             answered += 1
     assert answered > 30
-    assert driver.encoded < sum(len(request.images) for request in requests.values())
+    assert driver.encoded < sum(len(request.media) for request in requests.values())
     assert driver.engine.stats().cached_tokens > 0 or groups == "states"
 
 
@@ -193,7 +193,7 @@ def test_places_of_tokens_are_qwens(seed: int) -> None:
     capacity = seeing(slots=16)
     capacity = replace(capacity, layout=replace(capacity.layout, token_columns=names))
     driver = toy_driver(capacity)
-    driver.add(Request("places", prompt, GREEDY, images=tuple(tiles)))
+    driver.add(Request("places", prompt, GREEDY, media=tuple(tiles)))
     seen: dict[int, tuple[float, ...]] = {}
     while driver.engine.has_work:
         if (batch := driver.engine.plan()) is None:
@@ -213,9 +213,9 @@ def test_requests_that_do_not_fit_are_refused() -> None:
         engine.add(request_of("large", [-1, 1], [13]))
     tile = ImageTile(2, 4, b"k", b"p", 1, 1)
     with pytest.raises(InvalidRequestError, match="overlaps another or the prompt's end"):
-        engine.add(Request("end", [1, 2, IMAGE, IMAGE], GREEDY, images=(tile,)))
+        engine.add(Request("end", [1, 2, IMAGE, IMAGE], GREEDY, media=(tile,)))
     with pytest.raises(InvalidRequestError, match="overlaps another or the prompt's end"):
-        engine.add(Request("twice", [IMAGE] * 9, GREEDY, images=(tile, tile)))
+        engine.add(Request("twice", [IMAGE] * 9, GREEDY, media=(tile, tile)))
     with pytest.raises(InvalidRequestError, match="log-probabilities of prompt tokens"):
         sampling = replace(GREEDY, logprobs=1, prompt_logprobs=True)
         reading = toy_driver(seeing(), tokenizer=Blank()).engine

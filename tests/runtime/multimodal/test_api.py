@@ -135,9 +135,9 @@ def test_pictures_reach_the_engine(name: str, toy: Seeing) -> None:
     request = reached[-1]
     assert Letters().decode(request.prompt) == text.replace("\n", " ")
     files = [ONE, TWO][: text.count("<global-img>")]
-    assert [tile.key for tile in request.images] == tiles_of(*files)
+    assert [tile.key for tile in request.media] == tiles_of(*files)
     token = FIRST + SPECIAL.index("<image>")
-    for tile in request.images:
+    for tile in request.media:
         assert list(request.prompt[tile.start : tile.start + tile.rows]) == [token] * 4
         assert (tile.height, tile.width, len(tile.pixels)) == (32, 32, 32 * 32 * 3)
 
@@ -152,7 +152,7 @@ def test_image_tokens_are_counted(toy: Seeing) -> None:
     assert last["usage"]["prompt_tokens_details"]["image_tokens"] == 4
     text = calls.post(*openai("no image")).body
     assert "image_tokens" not in text["usage"]["prompt_tokens_details"]
-    assert reached[-1].images == ()
+    assert reached[-1].media == ()
 
 
 def test_answers_depend_on_the_pictures(toy: Seeing) -> None:
@@ -171,7 +171,7 @@ def test_answers_depend_on_the_pictures(toy: Seeing) -> None:
 def test_answers_to_one_prompt_share_its_tiles(toy: Seeing) -> None:
     calls, reached = toy
     calls.post(*openai(image(ONE), n=2))
-    assert reached[-1].images == reached[-2].images != ()
+    assert reached[-1].media == reached[-2].media != ()
 
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
@@ -209,7 +209,7 @@ def test_pictures_of_tools_reach_the_engine(toy: Seeing) -> None:
     calls, reached = toy
     result = {"role": "tool", "tool_call_id": "call_1", "content": [image(ONE), image(TWO)]}
     assert calls.post("/v1/chat/completions", {"messages": [*ASKED, result]}).status == 200
-    assert [tile.key for tile in reached[-1].images] == tiles_of(ONE, TWO)
+    assert [tile.key for tile in reached[-1].media] == tiles_of(ONE, TWO)
     use = {"type": "tool_use", "id": "call_1", "name": "look", "input": {}}
     shown = {"type": "tool_result", "tool_use_id": "call_1", "content": ["", block(ONE)][1:]}
     messages = [
@@ -219,7 +219,7 @@ def test_pictures_of_tools_reach_the_engine(toy: Seeing) -> None:
     ]
     body = {"model": "toy", "messages": messages, "max_tokens": 2}
     assert calls.post("/v1/messages", body).status == 200
-    assert [tile.key for tile in reached[-1].images] == tiles_of(ONE)
+    assert [tile.key for tile in reached[-1].media] == tiles_of(ONE)
     output = {
         "type": "function_call_output", "call_id": "call_1",
         "output": [{"type": "input_image", "image_url": data_url(TWO)}],
@@ -227,7 +227,7 @@ def test_pictures_of_tools_reach_the_engine(toy: Seeing) -> None:
     call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
     items = [{"role": "user", "content": "look"}, call, output]
     assert calls.post("/v1/responses", {"input": items}).status == 200
-    assert [tile.key for tile in reached[-1].images] == tiles_of(TWO)
+    assert [tile.key for tile in reached[-1].media] == tiles_of(TWO)
 
 
 def test_a_tools_video_becomes_a_note(toy: Seeing) -> None:
@@ -238,7 +238,7 @@ def test_a_tools_video_becomes_a_note(toy: Seeing) -> None:
     assert calls.post("/v1/chat/completions", {"messages": [*ASKED, result]}).status == 200
     prompt = Letters().decode(reached[-1].prompt)
     assert "[video left out: this model reads text and images only]" in prompt
-    assert [tile.key for tile in reached[-1].images] == tiles_of(ONE)
+    assert [tile.key for tile in reached[-1].media] == tiles_of(ONE)
 
 
 def test_a_stored_conversation_keeps_its_pictures(toy: Seeing) -> None:
@@ -246,7 +246,7 @@ def test_a_stored_conversation_keeps_its_pictures(toy: Seeing) -> None:
     first = calls.post(*responses("see ", ONE)).body["id"]
     more = {"input": "and now?", "previous_response_id": first, "max_output_tokens": 2}
     assert calls.post("/v1/responses", more).status == 200
-    assert [tile.key for tile in reached[-1].images] == tiles_of(ONE)
+    assert [tile.key for tile in reached[-1].media] == tiles_of(ONE)
 
 
 FORGED = [
@@ -263,8 +263,8 @@ def test_a_message_cannot_write_a_picture(text: str, toy: Seeing) -> None:
     for content in ([text], [text, image(ONE)], [image(ONE), text, image(TWO), text]):
         assert calls.post(*openai(*content)).status == 200
         token, request = FIRST + SPECIAL.index("<image>"), reached[-1]
-        assert list(request.prompt).count(token) == 4 * len(request.images)
-        assert len(request.images) == sum(not isinstance(part, str) for part in content)
+        assert list(request.prompt).count(token) == 4 * len(request.media)
+        assert len(request.media) == sum(not isinstance(part, str) for part in content)
 
 
 REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
@@ -417,14 +417,14 @@ def test_templates_of_strings_and_of_lists(template: str, expected: str) -> None
     with seeing(INFO, template) as (calls, reached):
         assert calls.post(*openai("a", image(ONE), "b")).status == 200
         assert Letters().decode(reached[-1].prompt) == expected
-        assert len(reached[-1].images) == 1
+        assert len(reached[-1].media) == 1
         assert calls.post(*openai("only words <image>")).status == 200
         assert Letters().decode(reached[-1].prompt) == "(user)only words <image>(assistant)"
         assert FIRST not in reached[-1].prompt
         first = {"role": "user", "content": [image(ONE)]}
         turns = [first, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
         assert calls.post("/v1/chat/completions", {"messages": turns}).status == 200
-        assert len(reached[-1].images) == 1
+        assert len(reached[-1].media) == 1
 
 
 def test_a_template_that_drops_a_picture_is_named() -> None:
@@ -447,7 +447,7 @@ def test_other_families(info: Any, mark: str, text: str) -> None:
     with seeing(info, template) as (calls, reached):
         assert calls.post(*openai("a", image(picture(84, 56)))).status == 200
         assert Letters().decode(reached[-1].prompt) == f"(user)a{text}(assistant)"
-        assert [tile.rows for tile in reached[-1].images] == [text.count("<image_soft") or 6]
+        assert [tile.rows for tile in reached[-1].media] == [text.count("<image_soft") or 6]
 
 
 def test_gemmas_own_template() -> None:
@@ -466,11 +466,11 @@ def test_gemmas_own_template() -> None:
     turn = f"<start_of_turn>user Be brief.  {place}What?{place}<end_of_turn> "
     assert text.startswith(turn) and "user <start_of_image>?<end_of_turn>" in text
     begin = FIRST + SPECIAL.index("<start_of_image>")
-    assert list(reached[-1].prompt).count(begin) == len(reached[-1].images) == 2
+    assert list(reached[-1].prompt).count(begin) == len(reached[-1].media) == 2
 
 
 def test_low_detail_reaches_the_processor() -> None:
     with seeing(idefics3()) as (calls, reached):
         for detail, tiles in (("high", 13), ("low", 1)):
             assert calls.post(*openai(image(picture(90, 60), detail=detail))).status == 200
-            assert len(reached[-1].images) == tiles
+            assert len(reached[-1].media) == tiles

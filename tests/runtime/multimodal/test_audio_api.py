@@ -137,11 +137,11 @@ def test_sound_reaches_the_engine(template: str) -> None:
         (request,) = reached
         first, second = (BEGIN + MARK * count + END for count in (25, 12))
         assert Letters().decode(request.prompt) == f"(user)hear {first} and {second}!(assistant)"
-        assert [clip.key for clip in request.images] == [
+        assert [clip.key for clip in request.media] == [
             *key_of(samples(1)),
             *key_of(samples(0.5, 0.2)),
         ]
-        assert all(isinstance(clip, AudioClip) for clip in request.images)
+        assert all(isinstance(clip, AudioClip) for clip in request.media)
         details = answer.body["usage"]["prompt_tokens_details"]
         assert details["audio_tokens"] == 37 and "image_tokens" not in details
 
@@ -150,7 +150,7 @@ def test_a_flac_is_heard_as_the_wav_with_its_samples(toy: Hearing) -> None:
     calls, reached = toy
     for data, name in ((ONE, "wav"), (flac(1), "flac")):
         assert calls.post(*chat(sound(data, format=name))).status == 200
-    assert reached[-1].images == reached[-2].images != ()
+    assert reached[-1].media == reached[-2].media != ()
 
 
 def test_the_prefix_cache_knows_a_sound(toy: Hearing) -> None:
@@ -250,7 +250,7 @@ def test_a_tools_image_becomes_a_note_beside_its_sound(toy: Hearing) -> None:
     assert calls.post("/v1/chat/completions", body).status == 200
     prompt = Letters().decode(reached[-1].prompt)
     assert "[image left out: this model reads text and sound only]" in prompt
-    assert [clip.key for clip in reached[-1].images] == key_of(samples(1))
+    assert [clip.key for clip in reached[-1].media] == key_of(samples(1))
 
 
 def responses(*parts: Any, output: Any = None) -> tuple[str, dict[str, Any]]:
@@ -286,7 +286,7 @@ def test_responses_have_sound(toy: Hearing) -> None:
     for (path, body), wanted in ((asked, samples(1)), (outputs, samples(0.5, 0.2))):
         answer = calls.post(path, body)
         assert answer.status == 200, answer.body
-        assert [clip.key for clip in reached[-1].images] == key_of(wanted)
+        assert [clip.key for clip in reached[-1].media] == key_of(wanted)
     long = calls.post(*responses(sound(wav(2.1)))).body["error"]
     assert (long["param"], long["code"]) == (
         "input[0].content[0].input_audio.data", "audio_too_long",

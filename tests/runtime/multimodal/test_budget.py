@@ -21,7 +21,7 @@ from mlcc.commands.serve.checks import with_body
 from mlcc.commands.serve.command import serve_command
 from mlcc.errors import CapacityError
 from mlcc.limits import default
-from mlcc.multimodal.placeholders import ImageCollector
+from mlcc.multimodal.placeholders import MediaCollector
 from mlcc.multimodal.prompt import Prompt
 from mlcc.server.asgi import Settings
 from mlcc.server.prompts.prompt_pool import PromptPool
@@ -63,12 +63,12 @@ def asked(run: Callable[[PromptPool], Awaitable[T]], **bounds: Any) -> T:
 
 async def seen(prompts: PromptPool, *files: bytes, seconds: float | None = 120) -> Prompt:
     """The prompt of one message of images."""
-    collector = ImageCollector()
+    collector = MediaCollector()
     content = "".join(collector.add(given(data)) for data in files)
     images = collector.collected()
     assert images is not None
     messages = [{"role": "user", "content": content}]
-    return await prompts.chat_with_images(messages, images, 2048, seconds)
+    return await prompts.chat_with_media(messages, images, 2048, seconds)
 
 
 def test_the_worst_pictures_fit_the_memory() -> None:
@@ -79,7 +79,7 @@ def test_the_worst_pictures_fit_the_memory() -> None:
         return [await seen(prompts, data) for data in files]
 
     for prompt in asked(each, workers=1):
-        assert len(prompt.images) == 4 * 3 + 1
+        assert len(prompt.media) == 4 * 3 + 1
 
 
 def test_pictures_beyond_the_memory_fail_alone() -> None:
@@ -92,7 +92,7 @@ def test_pictures_beyond_the_memory_fail_alone() -> None:
 
     less = 500 << 20
     prompt = asked(first_large, workers=1, memory_bytes=less - IMAGE_MEMORY_BYTES)
-    assert len(prompt.images) == 13
+    assert len(prompt.media) == 13
 
 
 def test_a_picture_that_takes_too_long_fails_alone() -> None:
@@ -105,7 +105,7 @@ def test_a_picture_that_takes_too_long_fails_alone() -> None:
         return await seen(prompts, picture()), list(words)
 
     prompt, words = asked(slow, longest_s=3)
-    assert len(prompt.images) == 13 and words
+    assert len(prompt.media) == 13 and words
 
 
 def many_scans() -> bytes:

@@ -25,7 +25,7 @@ from mlcc.api.chat_template.history import (
     refuses_ids,
     with_short_ids,
 )
-from mlcc.api.chat_template.images import AUDIO, IMAGE, ImageTexts
+from mlcc.api.chat_template.media import AUDIO, IMAGE, MediaTexts
 from mlcc.api.chat_template.tools import functions_text, plain_tools
 from mlcc.api.chat_template.turns import TurnRules
 from mlcc.api.parsers.tools.plain_text import plain_text
@@ -75,8 +75,8 @@ class ChatText:
     pieces: tuple[str, ...]
     """The text, cut inside every control token that is not the template's own. Encoded one by one,
     the pieces contain the template's control tokens and no others."""
-    images: tuple[int, ...] = ()
-    """The images in their order, by number."""
+    media: tuple[int, ...] = ()
+    """Images and sounds in their order, by number."""
 
 
 @fast_dataclass
@@ -113,28 +113,28 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        images: ImageTexts | None = None,
+        media: MediaTexts | None = None,
         /,
         *,
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> ChatText:
         """The text of a conversation; with `prefix` in its last message, up to the end of that
-        message. images: of a model that sees, the texts of the images in the messages.
+        message. media: of a model that sees or hears, the texts of what it gets in messages.
 
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        if images is not None and not self._writes_parts("tool", images):
-            messages = images.after_tools(messages)
+        if media is not None and not self._writes_parts("tool", media):
+            messages = media.after_tools(messages)
         messages = self._turns[bool(variables.get("tools"))].apply(messages)
         adapted = self._adapted(messages)
         continues = bool(adapted) and bool(adapted[-1].pop("prefix", False))
         if continues:
             adapted[-1]["content"] += CONTINUATION_MARK
-        numbers = images.numbers(adapted) if images is not None else []
-        if images is not None:
-            adapted = self._with_images(adapted, images)
+        numbers = media.numbers(adapted) if media is not None else []
+        if media is not None:
+            adapted = self._with_media(adapted, media)
         given: dict[str, Any] = {"messages": adapted}
         given |= {"tools": None, "documents": None, **variables}
         given["tools"] = given["tools"] or self._no_tools
@@ -150,30 +150,30 @@ class ChatTemplate:
             given |= dict.fromkeys(own, plain_tools(given["tools"]))
             text = self._text(self._guard.mark(given), generates)
         text = _until_continuation(text) if continues else text
-        if images is not None:
-            text = images.place(text, self._marks, numbers)
+        if media is not None:
+            text = media.place(text, self._marks, numbers)
         pieces = tuple(self._guard.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces, tuple(numbers))
 
-    def _with_images(
-        self, messages: Sequence[dict[str, Any]], images: ImageTexts
+    def _with_media(
+        self, messages: Sequence[dict[str, Any]], media: MediaTexts
     ) -> list[dict[str, Any]]:
         """The messages with their images and sounds as parts, or as marks within the text."""
-        if self._writes_parts("user", images):
-            return [images.as_parts(message) for message in messages]
+        if self._writes_parts("user", media):
+            return [media.as_parts(message) for message in messages]
         (seen, heard), (begin, end), guarded = self._marks, self.around_audio, self._guard.mark
         marks = seen, begin + heard + end
-        return [images.as_text(message, marks, guarded) for message in messages]
+        return [media.as_text(message, marks, guarded) for message in messages]
 
     @property
     def _marks(self) -> tuple[str, str]:
         """Of an image, and of a sound; "" = the model has none."""
         return (*self.image_marks, "")[0], (*self.audio_marks, "")[0]
 
-    def _writes_parts(self, role: str, images: ImageTexts) -> bool:
+    def _writes_parts(self, role: str, media: MediaTexts) -> bool:
         """Whether the template writes the marks of images, or of sounds, where there are some,
         among the parts of such a message."""
-        kinds = {is_sound(given) for given in images.images.images}
+        kinds = {is_sound(given) for given in media.media.items}
         for kind in kinds:
             if (role, kind) not in self._known_parts:
                 self._known_parts[role, kind] = self._tries_part(role, kind)

@@ -14,7 +14,7 @@ from mlcc.api.openai.infill import Infill
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.image_fields import base64_part
 from mlcc.errors import InvalidRequestError
-from mlcc.multimodal.placeholders import ImageCollector, TextWithImages
+from mlcc.multimodal.placeholders import MediaCollector, TextWithMedia
 
 NOT_OURS = ("stream", "cache_prompt", "response_fields", "n_probs", "prompt", "input_prefix",
             "input_suffix", "input_extra", "image_data")  # fmt: skip
@@ -72,7 +72,7 @@ def one_prompt(prompt: Any) -> Any:
 
 
 def with_images(fields: Mapping[str, Any]) -> Any:
-    """The prompt of checked fields with its images: a `TextWithImages`, or a prompt without any.
+    """The prompt of checked fields with its images: a `TextWithMedia`, or a prompt without any.
     Raises InvalidRequestError or UnsupportedError that names the field."""
     prompt, given = fields["prompt"], fields.get("image_data", ())
     if isinstance(prompt, Mapping):
@@ -97,9 +97,9 @@ def with_images(fields: Mapping[str, Any]) -> Any:
 
 def _with_images(
     prompt: str, data: Sequence[tuple[str, str, str]], mark: str, where: str
-) -> TextWithImages:
+) -> TextWithMedia:
     """The prompt with placeholders for images, each (its mark, base64, field), in order."""
-    collector, made, rest = ImageCollector(), "", prompt
+    collector, made, rest = MediaCollector(), "", prompt
     for number, (its, picture, field) in enumerate(data):
         before, found, rest = rest.partition(its)
         if not found:
@@ -113,7 +113,7 @@ def _with_images(
             param=where,
             code="invalid_value",
         )
-    return TextWithImages(made + rest, images)
+    return TextWithMedia(made + rest, images)
 
 
 def _not_placed(where: str, mark: str, marks: int, images: int) -> InvalidRequestError:

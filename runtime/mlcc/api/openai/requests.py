@@ -29,7 +29,7 @@ from mlcc.engine.batch.random import derive_seed
 from mlcc.engine.request import SamplingParams
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError
-from mlcc.multimodal.placeholders import ImageCollector, PromptImages
+from mlcc.multimodal.placeholders import MediaCollector, PromptMedia
 from mlcc.util.fast_dataclass import fast_dataclass
 
 COMPLETION_MAX_TOKENS = 16
@@ -172,7 +172,7 @@ class ChatRequest:
     """Predicted text of the answer."""
     generation_prompt: bool = True
     """Whether the prompt ends with the beginning of the model's turn."""
-    images: PromptImages | None = None
+    media: PromptMedia | None = None
     """Images, for which the messages have placeholders."""
 
 
@@ -195,9 +195,9 @@ def parse_chat(body: Json, sees: bool = False, hears: bool = False) -> ChatReque
     """A chat request. sees, hears: whether the model reads images and sound. Raises
     InvalidRequestError or UnsupportedError naming the field."""
     fields = CHAT.check(body, "")
-    collector = ImageCollector(sees, hears) if sees or hears else None
+    collector = MediaCollector(sees, hears) if sees or hears else None
     messages = messages_of(fields["messages"], collector)
-    images = collector.collected() if collector else None
+    media = collector.collected() if collector else None
     _continue_last(messages, fields)
     for i, message in enumerate(messages[:-1]):
         if "prefix" in message:
@@ -219,7 +219,7 @@ def parse_chat(body: Json, sees: bool = False, hears: bool = False) -> ChatReque
     ends = fields.get("add_generation_prompt", True)
     delivery = _delivery(fields)
     return ChatRequest(
-        messages, sampling, delivery, structure, use, reasoning, prediction, ends, images
+        messages, sampling, delivery, structure, use, reasoning, prediction, ends, media
     )
 
 

@@ -11,7 +11,7 @@ from mlcc.api.schema.json_types import NOT_EMPTY, Custom, Either, Flag, Json, Ma
 from mlcc.api.schema.schema import Object, honoured, metadata, not_built
 from mlcc.api.schema.tool_fields import MESSAGE_TOOLS
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.multimodal.placeholders import ImageCollector
+from mlcc.multimodal.placeholders import MediaCollector
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -111,13 +111,13 @@ MESSAGE = Object(
 
 
 def messages_of(
-    given: Sequence[dict[str, Any]], images: ImageCollector | None = None
+    given: Sequence[dict[str, Any]], media: MediaCollector | None = None
 ) -> tuple[dict[str, Any], ...]:
-    """The messages of a conversation for templates, from checked fields. images: takes the images
+    """The messages of a conversation for templates, from checked fields. media: takes the images
     and sounds for a model that sees or hears. Raises InvalidRequestError."""
     called: dict[str, str] = {}
     return tuple(
-        message_of(_with_tools(message, i, called), f"messages[{i}]", images)
+        message_of(_with_tools(message, i, called), f"messages[{i}]", media)
         for i, message in enumerate(given)
     )
 
@@ -143,7 +143,7 @@ def _with_tools(fields: dict[str, Any], number: int, called: dict[str, str]) -> 
 
 
 def message_of(
-    fields: dict[str, Any], where: str, images: ImageCollector | None = None
+    fields: dict[str, Any], where: str, media: MediaCollector | None = None
 ) -> dict[str, Any]:
     """A message for templates, from checked fields: text content; 'developer' is the newer name of
     'system'. Raises InvalidRequestError for fields that its role does not have."""
@@ -167,7 +167,7 @@ def message_of(
         )
     if content == [] and role != "tool" and not calls:
         raise refuse(TEXT_CONTENT, content, f"{where}.content")
-    text = content if isinstance(content, str) else _joined(content or (), role, where, images)
+    text = content if isinstance(content, str) else _joined(content or (), role, where, media)
     made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": text}
     if fields.get("prefix"):
         if role != "assistant" or calls:
@@ -191,8 +191,8 @@ def _with_refusal(fields: dict[str, Any]) -> Any:
     return [*(content or ()), words]
 
 
-def _joined(parts: Sequence[str], role: str, where: str, images: ImageCollector | None) -> str:
-    text, taken = "", images if role != "assistant" else None
+def _joined(parts: Sequence[str], role: str, where: str, media: MediaCollector | None) -> str:
+    text, taken = "", media if role != "assistant" else None
     sees, hears = (False, False) if taken is None else (taken.sees, taken.hears)
     for number, part in enumerate(parts):
         if isinstance(part, ImagePart) and taken is not None and sees:

@@ -28,8 +28,8 @@ from mlcc.engine.batch.batch import (
 from mlcc.engine.batch.filters import NO_FILTERS
 from mlcc.engine.batch.random import Draws, uniform
 from mlcc.engine.batch.tables import CacheGroup, StepLayout, Table
-from mlcc.engine.image_embeddings import ImageEmbeddings, image_columns
 from mlcc.engine.kv_cache.cache_manager import CacheManager
+from mlcc.engine.media_embeddings import MediaEmbeddings, media_columns
 from mlcc.engine.sampling.logits_processor import LogitsProcessor
 from mlcc.engine.scheduler.scheduler import Chunk
 from mlcc.engine.sequence import TokenSequence
@@ -92,7 +92,7 @@ def pack(
     layout: StepLayout,
     pools: CacheManager,
     into: memoryview | None,
-    images: ImageEmbeddings,
+    media: MediaEmbeddings,
 ) -> tuple[Batch, list[Row], list[AdjustedSequence]]:
     """The batch of `step`, its logit rows, and the rows with adjustments. Marks the tokens as
     computed.
@@ -108,10 +108,10 @@ def pack(
     pools.clear_copies()
     for seq, count in step_order(chunks):
         ids, columns = _tokens(seq, count), NO_COLUMNS
-        if seq.images and seq.images[-1].end > seq.computed:
-            ids = images.placed(int32(ids), seq.images, seq.computed)
-        if seq.images and layout.token_columns:
-            columns = image_columns(seq.images, seq.computed, count)
+        if seq.media and seq.media[-1].end > seq.computed:
+            ids = media.placed(int32(ids), seq.media, seq.computed)
+        if seq.media and layout.token_columns:
+            columns = media_columns(seq.media, seq.computed, count)
         first = writer.sequence(ids, seq.computed, seq.caches, seq.adapter_use, columns)
         if has_states and not seq.draft:
             pools.advance(seq.caches)
@@ -208,7 +208,7 @@ class DecodeStep:
         self._left = min(seq.limit - seq.planned for seq in self.sequences)
         self._positions = int32([seq.computed for seq in self.sequences])
         """Positions of the next step's tokens."""
-        self._saved = [sum(span.saved for span in seq.images) for seq in self.sequences]
+        self._saved = [sum(span.saved for span in seq.media) for seq in self.sequences]
         """Positions that images save, of M-RoPE."""
         streams = [seq.stream for seq in self.sequences]
         self._draws = Draws(streams, [position + 1 for position in self._positions])

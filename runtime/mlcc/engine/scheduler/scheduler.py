@@ -23,10 +23,10 @@ from operator import add, attrgetter, le, sub
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, StateSlot
-from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
+from mlcc.engine.media_embeddings import MediaEmbeddings
 from mlcc.engine.scheduler.budgets import SHORT_PROMPT, PrefillAllowance, PrefillBudget, StepBudget
 from mlcc.engine.scheduler.isolation import Isolation
 from mlcc.engine.scheduler.waiting_queue import WaitingQueue
@@ -192,7 +192,7 @@ class Scheduler:
         prefix_cache: bool = True,
         speculator: Speculator | None = None,
         adapters: AdapterSlots | None = None,
-        images: ImageEmbeddings | None = None,
+        media: MediaEmbeddings | None = None,
     ) -> None:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
@@ -209,7 +209,7 @@ class Scheduler:
         self._prefill_budget = prefill_budget
         self.prefix_reuse = PrefixReuse(pools, prefix_cache)
         self._adapters = adapters or AdapterSlots(0)
-        self._images = images or ImageEmbeddings(0, capacity.vocab_size)
+        self._media = media or MediaEmbeddings(0, capacity.vocab_size)
         self.draft_planner = DraftPlanner(pools, speculator)
         """Adds draft tokens to steps."""
         self.decode_only = False
@@ -281,10 +281,10 @@ class Scheduler:
 
         Allocates pages and preempts for them, but leaves `computed` to packing.
         """
-        self._images.begin_step(step)
+        self._media.begin_step(step)
         for seq in self.running:
-            if seq.images:
-                self._images.hold(seq.images)
+            if seq.media:
+                self._media.hold(seq.media)
         self._set_background_aside()
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         self.num_decoding = decodes
@@ -419,11 +419,11 @@ class Scheduler:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
             if 0 < whole < count:
                 count = whole
-        if seq.images:
-            whole = self._images.rest_of_image(seq.images, seq.computed)
+        if seq.media:
+            whole = self._media.rest_of_image(seq.media, seq.computed)
             if count < whole <= self._step_budget.tokens:  # beyond the allowance of prompts
                 count = whole
-            count = self._images.ready_tokens(seq.images, seq.computed, count)
+            count = self._media.ready_tokens(seq.media, seq.computed, count)
         return count
 
     def _fits(self, seq: TokenSequence, hit: Hit | None) -> bool:
@@ -453,8 +453,8 @@ class Scheduler:
         """Allocate pages for up to `want` more tokens; returns how many fit, of an image that is
         seen both ways all or none."""
         count = self._pools.claim(seq.caches, seq.computed, want)
-        if seq.images and count < want:
-            fits = self._images.whole(seq.images, seq.computed, count)
+        if seq.media and count < want:
+            fits = self._media.whole(seq.media, seq.computed, count)
             if fits < count:
                 self._pools.trim(seq.caches, seq.computed + fits)
             return fits

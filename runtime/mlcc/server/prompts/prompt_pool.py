@@ -17,7 +17,7 @@ from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import MlccError
 from mlcc.multimodal.header import read_headers
-from mlcc.multimodal.placeholders import PromptImages
+from mlcc.multimodal.placeholders import PromptMedia
 from mlcc.multimodal.prompt import Prompt
 from mlcc.server.prompts import chunked_pickle
 from mlcc.server.prompts.prompt_worker import (
@@ -188,32 +188,32 @@ class PromptPool:
         job = PromptJob(prompt, context, add_special=add_special)
         return await self._ids(job, len(prompt), seconds)
 
-    async def chat_with_images(
+    async def chat_with_media(
         self,
         messages: Sequence[Mapping[str, Any]],
-        images: PromptImages,
+        media: PromptMedia,
         context: int,
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> Prompt:
         """Return the prompt of a conversation with images."""
-        return await self._prompt(PromptJob(messages, context, variables, images=images), seconds)
+        return await self._prompt(PromptJob(messages, context, variables, media=media), seconds)
 
-    async def text_with_images(
-        self, prompt: str, images: PromptImages, context: int, seconds: float | None
+    async def text_with_media(
+        self, prompt: str, media: PromptMedia, context: int, seconds: float | None
     ) -> Prompt:
         """Return the prompt of a raw text with images."""
-        return await self._prompt(PromptJob(str(prompt), context, images=images), seconds)
+        return await self._prompt(PromptJob(str(prompt), context, media=media), seconds)
 
     async def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
-        images: PromptImages | None = None,
+        media: PromptMedia | None = None,
     ) -> str:
         """Return the rendered text of a conversation."""
-        job = PromptJob(messages, variables=variables, written=True, images=images)
+        job = PromptJob(messages, variables=variables, written=True, media=media)
         codes = await self._ids(job, await _size(messages, variables), seconds)
         return await asyncio.to_thread(lambda: codes.tobytes().decode(CODES, "surrogatepass"))
 
@@ -232,9 +232,9 @@ class PromptPool:
         return reply
 
     async def _prompt(self, job: PromptJob, seconds: float | None) -> Prompt:
-        assert job.images is not None
-        pixels = sum(head.width * head.height for head in read_headers(job.images.pictures))
-        heard = sum(len(sound.data) for sound in job.images.sounds)
+        assert job.media is not None
+        pixels = sum(head.width * head.height for head in read_headers(job.media.images))
+        heard = sum(len(sound.data) for sound in job.media.sounds)
         size = pixels // PIXELS_OF_A_CHARACTER + heard // BYTES_OF_A_CHARACTER
         reply = await self._reply(job, size, seconds)
         assert isinstance(reply, Prompt), "a job with images"

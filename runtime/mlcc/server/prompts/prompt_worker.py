@@ -21,7 +21,7 @@ from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
 from mlcc.multimodal.image import BYTES_PER_PIXEL
-from mlcc.multimodal.placeholders import PromptImages
+from mlcc.multimodal.placeholders import PromptMedia
 from mlcc.multimodal.prompt import Prompt
 from mlcc.server.prompts import chunked_pickle
 from mlcc.util.freed_memory import LARGE_BYTES, give_back_freed_memory
@@ -55,7 +55,7 @@ class PromptJob:
     """Whether a raw prompt gets the model's start token."""
     written: bool = False
     """Return the conversation's text, as code points, instead of token ids."""
-    images: PromptImages | None = None
+    media: PromptMedia | None = None
     """Images, for which the text has placeholders. The reply is then a Prompt."""
 
 
@@ -89,18 +89,18 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
 def _reply(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
     try:
         if isinstance(job.what, str):
-            if job.images is not None:
-                return text.encode_prompt_with_images(job.what, job.images, job.context)
+            if job.media is not None:
+                return text.encode_prompt_with_media(job.what, job.media, job.context)
             return text.encode_prompt(job.what, job.context, job.add_special)
         if isinstance(job.what, Structure):
             assert text.grammars is not None, "asked for what is not built"
             text.grammars.check(job.what)
             return array("i")
         if job.written:
-            written = text.written(job.what, job.variables, job.images)
+            written = text.written(job.what, job.variables, job.media)
             return array("i", written.encode(CODES, "surrogatepass"))
-        if job.images is not None:
-            return text.encode_chat_with_images(job.what, job.images, job.context, job.variables)
+        if job.media is not None:
+            return text.encode_chat_with_media(job.what, job.media, job.context, job.variables)
         return text.encode_chat(job.what, job.context, job.variables)
     except MlccError as error:
         return error
@@ -119,7 +119,7 @@ def too_costly_error(job: PromptJob, what: str) -> MlccError:
             param=job.what.field,
             code="structure_too_costly",
         )
-    if job.images is not None:
+    if job.media is not None:
         return CapacityError(
             f"reading the prompt took {what}, by its images, its length or the model's chat "
             "template; send smaller images, or less sound",

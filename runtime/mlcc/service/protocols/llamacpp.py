@@ -23,7 +23,7 @@ from mlcc.api.llamacpp.request import (
 from mlcc.api.openai.infill import no_infill
 from mlcc.api.schema.unknown_fields import merged_headers
 from mlcc.errors import MlccError, UnsupportedError
-from mlcc.multimodal.placeholders import TextWithImages
+from mlcc.multimodal.placeholders import TextWithMedia
 from mlcc.service.embeddings import Encoding, encoder_of
 from mlcc.service.generate import Generation, generate_completion, infill_prompt
 from mlcc.service.http.json_pieces import response_by_pieces
@@ -129,7 +129,7 @@ async def _generation(
     generation = await generate_completion(served, request, body, field_names(fields))
     ignored = merged_headers(ignored, generation.ignored)
     settings = {name: value for name, value in fields.items() if name not in NOT_OURS}
-    shown = fields["prompt"] if isinstance(prompt, TextWithImages) else prompt
+    shown = fields["prompt"] if isinstance(prompt, TextWithMedia) else prompt
     if isinstance(shown, Mapping):
         shown = shown["prompt_string"]
     pieces, job = Pieces(served.text.name, shown, settings), generation.job

@@ -70,8 +70,8 @@ async def apply_template(served: ServedModel, request: ApiRequest) -> ApiRespons
     parsed, ignored = await served.checked(request, body, parse, CHAT)
     served.check_model(parsed.delivery.model)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
-    seconds, images = parsed.delivery.timeout, parsed.images
-    text = await served.prompts.written(plan.messages, seconds, plan.variables, images)
+    seconds, media = parsed.delivery.timeout, parsed.media
+    text = await served.prompts.written(plan.messages, seconds, plan.variables, media)
     return await _written(request, lambda: {"prompt": text}, ignored)
 
 

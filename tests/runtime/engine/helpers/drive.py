@@ -85,7 +85,7 @@ class Driver:
         while len(self.tickets) < self.depth:
             self.run_draft()
             self.bring()
-            if self.engine.images.to_encode:
+            if self.engine.media.to_encode:
                 if self.tickets:
                     break
                 self.encode()
@@ -94,7 +94,7 @@ class Driver:
             if batch is None:
                 if self.engine.adapters.to_load:
                     continue
-                if self.engine.images.to_encode and not self.tickets:
+                if self.engine.media.to_encode and not self.tickets:
                     continue
                 break
             self.tickets.append(self.executor.submit(batch, self.engine.adjustments()))
@@ -111,11 +111,11 @@ class Driver:
 
     def encode(self) -> None:
         """Write the rows of one waiting image, which are not those of any other."""
-        image = self.engine.images.to_encode[0]
+        image = self.engine.media.to_encode[0]
         assert image.tile is not None and image.slots is not None
         self.executor.write_embeddings(image.slots, b"".join(rows_of(image.tile)))
         self.encoded += 1
-        self.engine.images.mark_ready(image)
+        self.engine.media.mark_ready(image)
 
     def load(
         self, name: str, matrices: list[AdapterMatrix], in_place: bool = False, kept: bool = False

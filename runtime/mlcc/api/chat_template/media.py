@@ -15,7 +15,7 @@ from typing import Any
 from mlcc.api.chat_template.control_tokens import TemplateText
 from mlcc.errors import InvalidRequestError
 from mlcc.multimodal.audio.encoded import is_sound
-from mlcc.multimodal.placeholders import PromptImages
+from mlcc.multimodal.placeholders import PromptMedia
 from mlcc.util.fast_dataclass import fast_dataclass
 
 Message = dict[str, Any]
@@ -25,16 +25,16 @@ NOTE, AUDIO_NOTE = (f"[the {what} is in the next message]" for what in ("image",
 
 
 @fast_dataclass(frozen=True)
-class ImageTexts:
+class MediaTexts:
     """What stands for each image and sound in the rendered prompt, by number."""
 
-    images: PromptImages
+    media: PromptMedia
     texts: Sequence[str]
 
     def numbers(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """The images and sounds in the order of the messages."""
         contents = [message.get("content") for message in messages]
-        parts = [self.images.split(text) for text in contents if isinstance(text, str)]
+        parts = [self.media.split(text) for text in contents if isinstance(text, str)]
         return [part for each in parts for part in each if isinstance(part, int)]
 
     def as_parts(self, message: Message) -> Message:
@@ -51,7 +51,7 @@ class ImageTexts:
 
     def is_sound(self, number: int) -> bool:
         """Whether this one is a sound."""
-        return is_sound(self.images.images[number])
+        return is_sound(self.media.items[number])
 
     def as_text(
         self, message: Message, marks: tuple[str, str], guarded: Callable[[str], str]
@@ -99,7 +99,7 @@ class ImageTexts:
         between = re.split(f"({known})", text)
         found, wanted = between[1::2], [marks[self.is_sound(number)] for number in numbers]
         if found != wanted:
-            what = "images" if not self.images.sounds else "sounds"
+            what = "images" if not self.media.sounds else "sounds"
             raise InvalidRequestError(
                 f"the model's chat template writes {len(found)} of {len(numbers)} {what}; "
                 f"put {what} into messages of the role 'user', or give the model a template that "
@@ -112,18 +112,18 @@ class ImageTexts:
 
     def _parts(self, message: Mapping[str, Any]) -> list[str | int]:
         content = message.get("content")
-        return self.images.split(content) if isinstance(content, str) else [""]
+        return self.media.split(content) if isinstance(content, str) else [""]
 
     def _placeholders(self, content: str) -> list[str]:
-        return [self.images.stand_in(p) for p in self.images.split(content) if isinstance(p, int)]
+        return [self.media.stand_in(p) for p in self.media.split(content) if isinstance(p, int)]
 
 
-def _say(made: list[Message], message: Mapping[str, Any], images: str) -> None:
+def _say(made: list[Message], message: Mapping[str, Any], media: str) -> None:
     """Append a user's message of images, together with the user's own that follows."""
     if message.get("role") == "user" and isinstance(message.get("content"), str):
-        made.append({**message, "content": images + message["content"]})
+        made.append({**message, "content": media + message["content"]})
     else:
-        made.append({"role": "user", "content": images})
+        made.append({"role": "user", "content": media})
         if message.get("role") == "user":
             made.append(dict(message))
 

@@ -1,9 +1,10 @@
-"""Rows of images on the device: which are there, which the driver has to make, and their names.
+"""Rows of images and sounds on the device: which are there, which the driver has to make, and their
+names.
 
-The tokens of an image stand for rows that a vision tower computes. They are written to slots of the
-executor (`Executor.write_embeddings`) before the chunk of the prompt that reads them, and are not
-needed afterwards; they stay until others need their slots, so that a preempted request, or another
-one with the same image, finds them.
+The tokens of an image or a sound stand for rows that a tower computes. They are written to slots of
+the executor (`Executor.write_embeddings`) before the chunk of the prompt that reads them, and are
+not needed afterwards; they stay until others need their slots, so that a preempted request, or
+another one with the same image or sound, finds them.
 
 In the prefix cache the tokens of a tile have ids of their own, which no other image has: one for
 each row, from the vocabulary's end on. Tiles have the same ids if they have the same pixels and
@@ -29,8 +30,8 @@ _LAST_ID = 2**31 - 1
 
 
 @dataclass(eq=False, slots=True)
-class ImageRows:
-    """The rows of one tile."""
+class MediaRows:
+    """The rows of one tile, or of a clip or a window of sound."""
 
     rows: int
     first_id: int
@@ -49,13 +50,13 @@ class ImageRows:
     """The last step that was planned with it."""
 
 
-class ImageSpan(NamedTuple):
+class MediaSpan(NamedTuple):
     """A tile or a clip of sound in a prompt: tokens start .. end. A window of sound stands for no
     token: every token of the sequence attends to its rows."""
 
     start: int
     end: int
-    image: ImageRows
+    media: MediaRows
     columns: int = 1
     """Of its rows' grid; 0 = a clip of sound, whose rows have the positions of text."""
 
@@ -84,11 +85,11 @@ def _columns(tile: ImageTile | AudioClip) -> int:
     return max(1, tile.width // max(1, isqrt(tile.height * tile.width // tile.rows)))
 
 
-def image_columns(spans: Sequence[ImageSpan], start: int, count: int) -> dict[str, array[int]]:
+def media_columns(spans: Sequence[MediaSpan], start: int, count: int) -> dict[str, array[int]]:
     """The further columns of a sequence's tokens from `start` on, `count` of them."""
     if spans[0].is_source:
-        assert spans[0].image.slots is not None
-        return {"source_row": spans[0].image.slots[:1] * count}
+        assert spans[0].media.slots is not None
+        return {"source_row": spans[0].media.slots[:1] * count}
     visible = int32(range(start, start + count))
     time, row, column = visible[:], visible[:], visible[:]
     saved, end = 0, start + count
@@ -115,8 +116,8 @@ def image_columns(spans: Sequence[ImageSpan], start: int, count: int) -> dict[st
     }  # fmt: skip
 
 
-class ImageEmbeddings:
-    """The images of one engine. slots: rows that fit the device at once; 0 = the model reads
+class MediaEmbeddings:
+    """Images and sounds of one engine. slots: rows that fit the device at once; 0 = the model reads
     text only. whole_within: tokens of a step, if the model sees an image both ways, so that all
     its tokens have to be in one step; 0 = an image may be cut. window_rows: rows of a window of
     sound, each request's own; 0 = the model hears nothing."""
@@ -127,29 +128,29 @@ class ImageEmbeddings:
         self.count = slots
         self._window_rows, self._hears = window_rows, bool(window_rows)
         self._whole_within = whole_within
-        self.to_encode: list[ImageRows] = []
-        """Images that the driver has to make and write to their slots, and then to `mark_ready`."""
+        self.to_encode: list[MediaRows] = []
+        """Those that the driver has to make and write to their slots, and then to `mark_ready`."""
         self._vocab_size = vocab_size
         self._next_id = vocab_size
         self._free = list(range(slots))[::-1]
-        self._known: OrderedDict[tuple[bytes, object], ImageRows] = OrderedDict()
+        self._known: OrderedDict[tuple[bytes, object], MediaRows] = OrderedDict()
         """By pixels and scope, the least recently used first."""
         self._step = 0
 
-    def join(self, request: Request) -> tuple[ImageSpan, ...]:
+    def join(self, request: Request) -> tuple[MediaSpan, ...]:
         """The tiles of a new request. Raises the errors of `check`, and CapacityError after two
         thousand million rows."""
         self.check(request)
         spans = [
-            ImageSpan(
+            MediaSpan(
                 tile.start, tile.start + tile.tokens, self._of(tile, request.scope), _columns(tile)
             )
-            for tile in request.images
+            for tile in request.media
         ]
         if request.audio is not None:
-            spans.append(ImageSpan(0, 0, self._of(request.audio, request.scope)))
+            spans.append(MediaSpan(0, 0, self._of(request.audio, request.scope)))
         for span in spans:
-            span.image.users += 1
+            span.media.users += 1
         return tuple(spans)
 
     def check(self, request: Request) -> None:
@@ -169,7 +170,7 @@ class ImageEmbeddings:
                 f"a window of {request.audio.rows} rows, and the model reads {self._window_rows}",
                 param="audio",
             )
-        if request.images and not self.count:
+        if request.media and not self.count:
             raise UnsupportedError(
                 "this engine reads text only: the model has no tower for images or sound, or "
                 "nothing runs one here; send the request without them",
@@ -179,7 +180,7 @@ class ImageEmbeddings:
         end, most = 0, self.count
         if self._whole_within:
             most = min(most, self._whole_within)
-        for tile in request.images:
+        for tile in request.media:
             what = "sound" if isinstance(tile, AudioClip) else "an image"
             if not 0 < tile.rows <= most:
                 raise CapacityError(
@@ -190,66 +191,66 @@ class ImageEmbeddings:
                 raise InvalidRequestError(
                     f"{what} at token {tile.start} of {len(request.prompt)} overlaps another or "
                     "the prompt's end",
-                    param="images",
+                    param="media",
                 )
             end = tile.start + tile.tokens
 
-    def _of(self, tile: ImageTile | AudioClip | AudioWindow, scope: object) -> ImageRows:
-        image = self._known.get((tile.key, scope))
-        if image is None or image.rows != tile.rows:
+    def _of(self, tile: ImageTile | AudioClip | AudioWindow, scope: object) -> MediaRows:
+        media = self._known.get((tile.key, scope))
+        if media is None or media.rows != tile.rows:
             # no token names a window's rows
             ids = 0 if isinstance(tile, AudioWindow) else tile.tokens
             lines = tile.lines if isinstance(tile, ImageTile) else 1
             if self._next_id + ids > _LAST_ID:
-                raise CapacityError("the ids of images are used up; restart the server")
-            image = ImageRows(tile.rows, self._next_id, lines)
+                raise CapacityError("the ids of images and sounds are used up; restart the server")
+            media = MediaRows(tile.rows, self._next_id, lines)
             self._next_id += ids
-            self._known[tile.key, scope] = image
+            self._known[tile.key, scope] = media
             self._forget()
         self._known.move_to_end((tile.key, scope))
-        image.tile = image.tile or tile
-        return image
+        media.tile = media.tile or tile
+        return media
 
     def _forget(self) -> None:
         """Keep the number of names within bounds."""
         over = len(self._known) - MOST_KNOWN
-        unused = [key for key, image in self._known.items() if not image.users][: max(0, over)]
+        unused = [key for key, media in self._known.items() if not media.users][: max(0, over)]
         for key in unused:
             self._evict(self._known.pop(key))
 
-    def leave(self, spans: Iterable[ImageSpan]) -> None:
+    def leave(self, spans: Iterable[MediaSpan]) -> None:
         """A request has ended."""
-        for image in (span.image for span in spans):
-            image.users -= 1
-            if not image.users:
-                image.tile = None
-                if image in self.to_encode:
-                    self.to_encode.remove(image)
-                    self._evict(image)
+        for media in (span.media for span in spans):
+            media.users -= 1
+            if not media.users:
+                media.tile = None
+                if media in self.to_encode:
+                    self.to_encode.remove(media)
+                    self._evict(media)
 
     def begin_step(self, step: int) -> None:
         """Images used from now on stay where they are until the next step is planned."""
         self._step = step
 
-    def hold(self, spans: Sequence[ImageSpan]) -> None:
+    def hold(self, spans: Sequence[MediaSpan]) -> None:
         """A running sequence's window of sound stays where it is in this step."""
         for span in spans:
-            if span.is_source and span.image.slots is not None:
-                span.image.step = self._step
+            if span.is_source and span.media.slots is not None:
+                span.media.step = self._step
 
-    def ready_tokens(self, spans: Sequence[ImageSpan], start: int, count: int) -> int:
+    def ready_tokens(self, spans: Sequence[MediaSpan], start: int, count: int) -> int:
         """How many of the `count` tokens from `start` on may be computed now. Those of images may
         once their rows are on the device; images that are not there are queued in `to_encode`, as
         many as fit, and none of these tokens is computed before they are there."""
         end = start + self.whole(spans, start, count)
         mine = [s for s in spans if (s.end > start and s.start < end) or s.is_source]
         for i, span in enumerate(mine):
-            if not self._has_slots(span.image):
+            if not self._has_slots(span.media):
                 end, mine = span.start, mine[:i]  # a window of sound begins before all tokens
                 break
-        return max(0, end - start) if all(span.image.ready for span in mine) else 0
+        return max(0, end - start) if all(span.media.ready for span in mine) else 0
 
-    def whole(self, spans: Sequence[ImageSpan], start: int, count: int) -> int:
+    def whole(self, spans: Sequence[MediaSpan], start: int, count: int) -> int:
         """`count` tokens from `start` on, or fewer, so that they end within no image that is seen
         both ways."""
         if self._whole_within:
@@ -258,92 +259,92 @@ class ImageEmbeddings:
                     return max(0, span.start - start)
         return count
 
-    def rest_of_image(self, spans: Sequence[ImageSpan], start: int) -> int:
+    def rest_of_image(self, spans: Sequence[MediaSpan], start: int) -> int:
         """Tokens from `start` to the end of an image that is seen both ways and that a step has to
         compute whole; 0 = none begins there."""
         if not self._whole_within:
             return 0
         return next((span.end - start for span in spans if span.start <= start < span.end), 0)
 
-    def _has_slots(self, image: ImageRows) -> bool:
+    def _has_slots(self, media: MediaRows) -> bool:
         """Whether the image is on the device, or has been queued."""
-        if image.slots is None:
-            slots = self._allocate(image.rows)
+        if media.slots is None:
+            slots = self._allocate(media.rows)
             if slots is None:
                 return False
-            image.slots = slots
-            self.to_encode.append(image)
-        image.step = self._step
+            media.slots = slots
+            self.to_encode.append(media)
+        media.step = self._step
         return True
 
     def _allocate(self, rows: int) -> array[int] | None:
         """Free slots, of images that neither this step nor the driver needs; None = too few."""
         idle = (i for i in self._known.values() if i.ready and i.step != self._step)
-        for image in sorted(idle, key=lambda image: image.step):
+        for media in sorted(idle, key=lambda media: media.step):
             if len(self._free) >= rows:
                 break
-            self._evict(image)
+            self._evict(media)
         if len(self._free) < rows:
             return None
         slots = int32(sorted(self._free[len(self._free) - rows :]))
         del self._free[len(self._free) - rows :]
         return slots
 
-    def _evict(self, image: ImageRows) -> None:
-        if image.slots is not None:
-            self._free.extend(reversed(image.slots))
-        image.slots, image.ready = None, False
+    def _evict(self, media: MediaRows) -> None:
+        if media.slots is not None:
+            self._free.extend(reversed(media.slots))
+        media.slots, media.ready = None, False
 
-    def mark_ready(self, image: ImageRows) -> None:
+    def mark_ready(self, media: MediaRows) -> None:
         """The image's rows are in its slots."""
-        self.to_encode.remove(image)
-        image.ready = True
+        self.to_encode.remove(media)
+        media.ready = True
 
     def reset(self) -> None:
         """The device's memory may hold anything: make every image again."""
         self.to_encode.clear()
-        for image in self._known.values():
-            self._evict(image)
+        for media in self._known.values():
+            self._evict(media)
 
-    def placed(self, tokens: array[int], spans: Sequence[ImageSpan], start: int) -> array[int]:
+    def placed(self, tokens: array[int], spans: Sequence[MediaSpan], start: int) -> array[int]:
         """Tokens of a sequence from `start` on, as a step has them: those of images name slots."""
         found, end = tokens[:], start + len(tokens)
         for span in spans:
-            length = span.image.rows // span.image.lines
-            for line in range(span.image.lines):
+            length = span.media.rows // span.media.lines
+            for line in range(span.media.lines):
                 begin, above = span.start + line * (length + 1), line * length
                 first, last = max(begin, start), min(begin + length, end)
                 if first < last:
-                    assert span.image.slots is not None
-                    slots = span.image.slots[above + first - begin : above + last - begin]
+                    assert span.media.slots is not None
+                    slots = span.media.slots[above + first - begin : above + last - begin]
                     found[first - start : last - start] = int32(
                         [self._vocab_size + slot for slot in slots]
                     )
         return found
 
     @staticmethod
-    def keys(tokens: array[int], spans: Sequence[ImageSpan]) -> array[int]:
+    def keys(tokens: array[int], spans: Sequence[MediaSpan]) -> array[int]:
         """Tokens of a sequence as the prefix cache has them: those of images are the image's."""
         found = tokens[:]
-        for start, end, image, _ in spans:
+        for start, end, media, _ in spans:
             if start >= len(found):
                 break
             if start == end:  # a window of sound, which the scope names
                 continue
-            ids = range(image.first_id, image.first_id + end - start)
+            ids = range(media.first_id, media.first_id + end - start)
             found[start:end] = int32(ids[: len(found) - start])
         return found
 
-    def check_integrity(self, users: Iterable[ImageSpan]) -> None:
+    def check_integrity(self, users: Iterable[MediaSpan]) -> None:
         """Raise AssertionError unless each slot is free or one image's, and users match."""
-        counts: dict[ImageRows, int] = {}
+        counts: dict[MediaRows, int] = {}
         for span in users:
-            counts[span.image] = counts.get(span.image, 0) + 1
+            counts[span.media] = counts.get(span.media, 0) + 1
         known = list(self._known.values())
-        held = [slot for image in known for slot in image.slots or ()]
+        held = [slot for media in known for slot in media.slots or ()]
         if sorted([*self._free, *held]) != list(range(self.count)):
-            raise AssertionError("slots of images are lost or held twice")
-        if any(image.users != counts.get(image, 0) for image in known):
-            raise AssertionError("users of images do not match the live requests")
+            raise AssertionError("slots of rows are lost or held twice")
+        if any(media.users != counts.get(media, 0) for media in known):
+            raise AssertionError("users of rows do not match the live requests")
         if any((i.slots is not None) != (i.ready or i in self.to_encode) for i in known):
-            raise AssertionError("images are marked ready that are not on the device")
+            raise AssertionError("rows are marked ready that are not on the device")
