@@ -72,17 +72,18 @@ FRAGMENTS = (
     ((48, 256), "int4_g32", (0, 1, 5, 8, 19), True),
     ((4112, 128), "int8_g32", (2,), False),  # two tiles a warp, the last one alone
     ((32, 2176), "t4_g32", (4,), False),  # several blocks of scales
-    ((16, 352), "t5_g32", (5, 17), True),
+    ((48, 352), "t5_g32", (5, 17, 33), True),
     ((16, 320), "k5_g32", (2,), False),
 )
 LONG_FRAGMENTS = (
     ((16, 192), "int4_g32", (3,), False),  # lanes read eight bytes at a time, some warps nothing
-    ((48, 256), "t4_g32", (0, 8, 33), True),
-    ((16, 256), "int8a_g64", (2,), False),
-    ((16, 256), "int4a_g128", (2,), False),
-    ((16, 288), "k6_g32", (2,), False),
-    ((16, 512), "q4_k", (2, 9), False),
-    ((16, 64), "int5m_g32", (3,), False),
+    ((144, 256), "t4_g32", (0, 8, 30, 50, 130), True),
+    ((16, 256), "int8a_g64", (2, 16), False),
+    ((16, 256), "int4a_g128", (2, 40), False),
+    ((80, 288), "k6_g32", (2, 100), False),
+    ((16, 512), "q4_k", (2, 9, 65), False),
+    ((16, 64), "int5m_g32", (3, 9), False),
+    ((48, 640), "k5_g32", (20, 66, 200), False),
 )
 
 

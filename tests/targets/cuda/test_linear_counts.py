@@ -12,7 +12,7 @@ from benchmarks.gpu.count import Count
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
 from mlcc_targets import get_target
-from tests.compiler.kernels.linear.test_gpu_linear import few_rows
+from tests.compiler.kernels.linear.test_gpu_linear import few_rows, many_rows
 from tests.helpers import needs
 
 pytestmark = pytest.mark.usefixtures("nvcc")
@@ -43,3 +43,12 @@ def test_instructions_a_weight(scheme: str, most: float) -> None:
     found = few(scheme)
     assert found.spills == 0 and found.tensor and found.rows == 8
     assert found.of_weight is not None and most / 2 < found.of_weight <= most, found
+
+
+def test_many_rows() -> None:
+    """Of 128 rows a product costs less than .1 instructions; a tensor instruction is 64."""
+    form = packing(CUDA, (N, K), "t4_g32")
+    made = many_rows(CUDA, form, 128).with_attr("global_symbol", "linear")
+    (found,) = count_linear.counts_of(made)
+    assert found.spills == 0 and found.tensor == 64
+    assert found.of_product is not None and 1 / 64 < found.of_product < 0.1, found

@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
+from mlcc_compiler.kernels.gpu.linear.fragment_gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragment_gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
@@ -87,6 +88,13 @@ def check_fragments(
         y = run(factory, (packing, 0, bias), inputs, [((n, sizes[0]), "float32")], gpu)
         error = np.abs(y[0] - twin.linear(x, weight, b))
         assert (error <= bound(gpu, x, weight, fragments=True)).all(), (n, error.max())
+        if n and bias:
+            x[:, 3] = 1e5  # beyond float16's range: its largest number
+            inputs[0], shape = x, [((n, sizes[0]), "float32")]
+            far = run(factory, (packing, 0, bias), inputs, shape, gpu)
+            x[:, 3] = 65504
+            error = np.abs(far[0] - twin.linear(x, weight, b))
+            assert (error <= bound(gpu, x, weight, fragments=True)).all(), (n, error.max())
     tokens = np.array([0, 9, sizes[0] - 1, 8], np.int32)
     shape = [((4, packing.k), "float32")]
     y = run(embedding.embedding_part, (packing, 0), [tokens, *stored], shape, gpu)
@@ -102,6 +110,18 @@ def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
         fragment_gemv(gpu, WeightReader(gpu, packing, tensors), job)
 
     arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
+    return kernel(body, **arguments, y=f32("n", packing.n))
+
+
+def many_rows(gpu: Gpu, packing: GpuPacking, rows: int) -> Any:
+    """The variant for that many rows by tensor cores."""
+
+    def body(x: Any, *buffers: Any) -> None:
+        *tensors, y = buffers
+        job = LinearWork(x, packing.n, lambda m, n, value: store(y, value, m, n))
+        fragment_gemm(gpu, WeightReader(gpu, packing, tensors), job, rows)
+
+    arguments = {"x": f32("n", packing.k), **weight_arguments(packing, 0)}
     return kernel(body, **arguments, y=f32("n", packing.n))
 
 

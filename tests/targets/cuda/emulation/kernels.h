@@ -217,6 +217,13 @@ inline unsigned mlcc_permuted(unsigned low, unsigned high, unsigned selector) {
   }
   return found;
 }
+inline unsigned mlcc_multiply_add(unsigned a, unsigned b, unsigned c) {
+  half sums[2];
+  for (int i = 0; i < 2; ++i)  // a double holds the product and the sum: one rounding
+    sums[i] = static_cast<half>(static_cast<double>(emulated_half(a, i)) * emulated_half(b, i) +
+                                emulated_half(c, i));
+  return __pack_half2(sums[0], sums[1]);
+}
 
 // -- calls ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Codes to pairs of float16, a few instructions for two weights.
 
-A number of a pair is (code - middle) / factor + excess, the same excess for all weights of one of
-the two sides (columns 0 to 3 and 4 to 7 of a unit), which `fragment_gemv.py` takes off. By scheme:
+A number of a pair is (code - middle) / factor - excess, with the same excess for all weights of one
+of the two sides (columns 0 to 3 and 4 to 7 of a unit). `fragment_gemv.py` adds it to the sums,
+`weights` to each pair. By scheme:
 
 - **4, 5 and 6 bits**: the lowest four bits are masked and joined to the bits of 1024, or of 64
   where a code lies four bits higher: float16 1024 + code and 64 + code. The bits of the narrower
@@ -17,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.linear import mma
@@ -29,9 +32,34 @@ Words = Sequence[Sequence[Expr]]
 _ONE_K, _SIXTY_FOUR = 0x6400, 0x5400
 """The float16 1024 and 64."""
 _LOW, _HIGH = 0x000F000F, 0x00F000F0
+_ZEROS = 0x80008000
+"""A pair of -0: what an addition leaves as it is."""
 
 
-class NibbleCodes:
+class _Exact:
+    """Takes the excess off each pair: pair * `times` + `added` is (code - middle) * `unit`, to the
+    bit."""
+
+    excess: tuple[int, int]
+    times, unit = 1.0, 1.0
+
+    def weights(self, pairs: Sequence[Expr], scale: Expr, offset: Expr | None) -> list[Expr]:
+        """Emit the weights of `pairs`: float16, each rounded once. scale and offset are pairs, the
+        scale 1 / `unit` times the scheme's."""
+        found = Local(len(pairs), "uint32")
+        for i, pair in enumerate(pairs):
+            exact = bind(mma.multiply_add(pair, _half(self.times), T.uint32(self.added[i // 2])))
+            last = T.uint32(_ZEROS) if offset is None else offset
+            found[i] = mma.multiply_add(exact, scale, last)
+        return [found[i] for i in range(len(pairs))]
+
+    @property
+    def added(self) -> tuple[int, int]:
+        """Pairs, one a side."""
+        return self.excess
+
+
+class NibbleCodes(_Exact):
     """Codes of 4 to 6 bits."""
 
     columns = (0, 2, 1, 3, 4, 6, 5, 7)
@@ -41,7 +69,7 @@ class NibbleCodes:
     def __init__(self, packing: GpuPacking) -> None:
         self.bits = packing.scheme.bits
         middle = packing.scheme.middle if packing.signed else 0
-        self.excess = tuple(_negative(base, middle) for base in (_ONE_K, _SIXTY_FOUR))
+        self.excess = _negative(_ONE_K, middle), _negative(_SIXTY_FOUR, middle)
         self.flipped = middle
         """Stored codes have this bit flipped."""
 
@@ -72,7 +100,7 @@ class NibbleCodes:
             found[i] = mma.masked(bind(some), mask, found[i])
 
 
-class ByteCodes:
+class ByteCodes(_Exact):
     """Codes of 8 bits."""
 
     columns = (0, 1, 2, 3, 4, 5, 6, 7)
@@ -93,16 +121,18 @@ class ByteCodes:
         return [found[i] for i in range(4)]
 
 
-class CurveCodes:
+class CurveCodes(_Exact):
     """Codes of a curve, stored as sign and place in a table of magnitudes (`fragments.py`)."""
 
     columns = (0, 1, 2, 3, 4, 5, 6, 7)
     factor = 2.0**24
+    times, unit = 2.0**15, 2.0**-9
 
     def __init__(self, packing: GpuPacking, count: Expr) -> None:
         how = packing.scheme
         assert how.curve is not None
         self.bits, below = how.bits, how.curve[1]
+        self.below = below
         magnitudes = bytes(int(value) + below for value in how.table[how.middle :])
         fours = [magnitudes[i : i + 4] for i in range(0, len(magnitudes), 4)]
         self.table = mma.held([int.from_bytes(four, "little") for four in fours], count)
@@ -119,18 +149,26 @@ class CurveCodes:
             found[i] = mma.permuted(halves[i % 2], signs[i // 2], _spread(i // 2, i % 2))
         return [found[i] for i in range(4)]
 
+    @property
+    def added(self) -> tuple[int, int]:
+        """See _Exact."""
+        return (_twice(int(np.float16(-self.below * self.unit).view(np.uint16))),) * 2
+
     def _magnitudes(self, nibbles: Expr) -> list[Expr]:
         if self.bits == 4:
             places = bind(T.bitwise_and(nibbles, T.uint32(0x77777777)))
             found = [places, bind(places >> T.uint32(16))]
-            return [bind(mma.permuted(*self.table, half)) for half in found]
+            low, high = self.table
+            return [bind(mma.permuted(low, high, half)) for half in found]
         # where its top bit is set, a selector yields the sign of a byte eight times: 0 of all here
         other = bind(T.bitwise_xor(nibbles, T.uint32(0x88888888)))
         halves = []
         for by in (0, 16):
-            low, high = (bind(word >> T.uint32(by)) if by else word for word in (nibbles, other))
-            parts = mma.permuted(*self.table[:2], low), mma.permuted(*self.table[2:], high)
-            halves.append(bind(T.bitwise_or(*(bind(part) for part in parts))))
+            parts = []
+            for table, places in ((self.table[:2], nibbles), (self.table[2:], other)):
+                selector = bind(places >> T.uint32(by)) if by else places
+                parts.append(bind(mma.permuted(table[0], table[1], selector)))
+            halves.append(bind(T.bitwise_or(*parts)))
         return halves
 
     def _signs(self, nibbles: Expr, plane: Expr | None, t: Expr) -> list[Expr]:
@@ -149,6 +187,11 @@ def codes_of(packing: GpuPacking, count: Expr) -> Any:
     if packing.mirrored:
         return CurveCodes(packing, count)
     return (ByteCodes if packing.scheme.bits == 8 else NibbleCodes)(packing)
+
+
+def _half(value: float) -> Expr:
+    """A float16 twice."""
+    return T.uint32(_twice(int(np.float16(value).view(np.uint16))))
 
 
 def _twice(half: int) -> int:

@@ -13,7 +13,7 @@ there, 32 terms of at most 1279 |x|.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
@@ -22,8 +22,9 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import mma
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.fragment_codes import codes_of
-from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, LANES, STRETCH, TileRow, span_of
-from mlcc_compiler.kernels.gpu.linear.weight_reader import Scaling, WeightReader
+from mlcc_compiler.kernels.gpu.linear.fragment_lane import LANES, SUMS, WARPS, Lane
+from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, STRETCH, UNITS, span_of
+from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -39,11 +40,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 
 COLUMNS = 8
 """Rows of x that are multiplied at once."""
-_WARPS, _LANES = 8, 32
-_SUMS = 4
-"""Of a lane and a tile: two rows of W by two of x."""
-_VECTOR = 4
-"""Words of a load."""
 _ONES = 0x3C003C00
 """A pair of the float16 1."""
 
@@ -52,28 +48,28 @@ def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems) -> None:
     """Emit the launch: tiles of 8 rows of x and 16 of W."""
     tiles = _tiles(work.n_out)
     blocks = ceil_div(work.n_out, tiles * EDGE), work.blocks(COLUMNS)
-    with launch(blocks, (_LANES, _WARPS)) as (block, y, lane, warp):
-        thread = bind(warp * _LANES + lane)
-        found = work.tile(y, COLUMNS, thread, _WARPS * _LANES)
-        products = _Products(reader, work.x, found.x_row(bind(lane // LANES)), lane, tiles)
+    with launch(blocks, (LANES, WARPS)) as (block, y, lane, warp):
+        thread = bind(warp * LANES + lane)
+        found = work.tile(y, COLUMNS, thread, WARPS * LANES)
+        products = _Products(reader, work.x, found.x_row(bind(lane // UNITS)), lane, tiles)
         chunks = reader.packing.k // (STRETCH * products.span)
         first = bind(block * tiles)
-        with T.serial(ceil_div(chunks, _WARPS)) as i:
-            chunk = bind(int32(i) * _WARPS + warp)
-            if chunks % _WARPS:
+        with T.serial(ceil_div(chunks, WARPS)) as i:
+            chunk = bind(int32(i) * WARPS + warp)
+            if chunks % WARPS:
                 with when(chunk < chunks):
                     products.add(first, chunk)
             else:
                 products.add(first, chunk)
-        cells = shared((_WARPS, tiles * EDGE * COLUMNS))
+        cells = shared((WARPS, tiles * EDGE * COLUMNS))
         products.put(cells, warp)
         barrier()
-        with T.serial(ceil_div(tiles * EDGE * COLUMNS, _WARPS * _LANES)) as i:
-            at = bind(int32(i) * (_WARPS * _LANES) + thread)
+        with T.serial(ceil_div(tiles * EDGE * COLUMNS, WARPS * LANES)) as i:
+            at = bind(int32(i) * (WARPS * LANES) + thread)
             with when(at < tiles * EDGE * COLUMNS):
                 total = Local()
                 total[0] = cells[0, at]
-                for other in range(1, _WARPS):
+                for other in range(1, WARPS):
                     total[0] = total[0] + cells[other, at]
                 n = bind(first * EDGE + at % (tiles * EDGE))
                 found.write(bind(at // (tiles * EDGE)), n, total[0])
@@ -96,45 +92,33 @@ class _Products:
         )
         places = [sorted(set(self.codes.excess)).index(pair) for pair in self.codes.excess]
         self.excess = [excess[4 * place :][:4] for place in places]
-        self.g, self.t = bind(lane // LANES), bind(lane % LANES)
+        self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
         self.sums = _sums(tiles)
 
     def add(self, first: Expr, chunk: Expr) -> None:
         """Add the products of `span` stretches of the tiles from `first` on."""
         last = int32(self.reader.packing.n // EDGE - 1)
         tiles = [bind(tirx.min(first + i, last)) for i in range(self.tiles)]
-        words = [[self._words(tile, half, chunk) for half in range(2)] for tile in tiles]
+        words = [
+            [self.lane.words(tile, half, chunk, 0, self.span) for half in range(2)]
+            for tile in tiles
+        ]
         for i in range(self.span):
             stretch = chunk * self.span + i
             x = self._x(stretch)
             start, offset = self._start(x), self._sum_of(x)
             for number, tile in enumerate(tiles):
                 raw = self._raw([read(i) for read in words[number]], x, start)
-                scalings = [self._scaling(tile, half, stretch) for half in range(2)]
-                for j in range(_SUMS):
-                    at, scaling = number * _SUMS + j, scalings[j // 2]
+                scalings = [self.lane.scaling(tile, half, stretch) for half in range(2)]
+                for j in range(SUMS):
+                    at, scaling = number * SUMS + j, scalings[j // 2]
                     self.sums[at] = self.sums[at] + raw[j] * scaling.scale
                     if scaling.offset is not None and offset is not None:
                         self.sums[at] = self.sums[at] + offset[j] * scaling.offset
 
-    def _words(self, tile: Expr, half: int, chunk: Expr) -> Callable[[int], list[list[Expr]]]:
-        """Emit the loads of a row's words of a chunk; the result picks those of a stretch, plane by
-        plane."""
-        held, placed = [], self.reader.buffers[0]
-        for region in placed.order.regions:
-            words = Local(region.words, "uint32")
-            start = region.start(chunk, self.g, half, self.t)
-            for at in range(0, region.words, _VECTOR):
-                count = min(_VECTOR, region.words)
-                with T.vectorized(count) as v:
-                    word = placed.buffer[tile, start + at + int32(v)]
-                    store(words.buffer, word, int32(v) + at)
-            held.append((words, region.per_unit))
-        return lambda i: [[w[i * unit + j] for j in range(unit)] for w, unit in held]
-
     def _x(self, stretch: Expr) -> list[Expr]:
         """Unit t of a stretch in pairs, in the order of the codes."""
-        values = load(self.x, self.x_row, (stretch * LANES + self.t) * UNIT, UNIT)
+        values = load(self.x, self.x_row, (stretch * UNITS + self.lane.t) * UNIT, UNIT)
         pairs, order = Local(UNIT // 2, "uint32"), self.codes.columns
         for i in range(UNIT // 2):
             pairs[i] = mma.halves(values[order[2 * i]], values[order[2 * i + 1]])
@@ -151,45 +135,40 @@ class _Products:
         return self._constants(x, [[T.uint32(_ONES)] * 4] * 2)
 
     def _constants(self, x: list[Expr], matrices: Sequence[Sequence[Expr]]) -> Local:
-        sums, start = Local(_SUMS), [real(0)] * _SUMS
+        sums, start = Local(SUMS), [real(0)] * SUMS
         for side, matrix in enumerate(matrices):
-            mma.multiply(sums, start, matrix, x[2 * side : 2 * side + 2])
+            mma.multiply(_cells(sums), start, matrix, x[2 * side : 2 * side + 2])
             start = _cells(sums)
         return sums
 
     def _raw(self, words: list[list[list[Expr]]], x: list[Expr], start: Local) -> Local:
         """The products of a stretch, unscaled."""
-        raw, before = Local(_SUMS), _cells(start)
-        upper, lower = (self.codes.pairs(row, self.t) for row in words)
+        raw, before = Local(SUMS), _cells(start)
+        upper, lower = (self.codes.pairs(row, self.lane.t) for row in words)
         for side in range(2):
             at = 2 * side
             a = [upper[at], lower[at], upper[at + 1], lower[at + 1]]
-            mma.multiply(raw, before, a, x[at : at + 2])
+            mma.multiply(_cells(raw), before, a, x[at : at + 2])
             before = _cells(raw)
         return raw
-
-    def _scaling(self, tile: Expr, half: int, stretch: Expr) -> Scaling:
-        per_group = self.reader.packing.group // STRETCH
-        group = stretch if per_group == 1 else tirx.floordiv(stretch, per_group)
-        return self.reader.scaling(TileRow(tile, self.g, half), group)
 
     def put(self, cells: Any, warp: Expr) -> None:
         """Store the sums, [x row][W row]."""
         for i in range(self.tiles):
-            for j in range(_SUMS):
-                n = self.g + (j // 2 * 8 + i * EDGE)
-                at = (self.t * 2 + j % 2) * (self.tiles * EDGE) + n
-                total = self.sums[i * _SUMS + j]
+            for j in range(SUMS):
+                n = self.lane.g + (j // 2 * 8 + i * EDGE)
+                at = (self.lane.t * 2 + j % 2) * (self.tiles * EDGE) + n
+                total = self.sums[i * SUMS + j]
                 factor = self.codes.factor
                 store(cells, total if factor == 1 else total * real(factor), warp, at)
 
 
 def _cells(sums: Local) -> list[Expr]:
-    return [sums[i] for i in range(_SUMS)]
+    return [sums[i] for i in range(SUMS)]
 
 
 def _sums(tiles: int) -> Local:
-    sums = Local(tiles * _SUMS)
-    for i in range(tiles * _SUMS):
+    sums = Local(tiles * SUMS)
+    for i in range(tiles * SUMS):
         sums[i] = real(0)
     return sums

@@ -40,8 +40,8 @@ EDGE = 16
 """Rows of a tile."""
 STRETCH = 32
 """Columns that two instructions multiply."""
-LANES = 4
-"""Lanes that share a row: units of a stretch."""
+UNITS = 4
+"""Units of a stretch, each of a lane of its own."""
 _HALF = EDGE // 2
 _SPAN = 4
 """Most stretches that a lane reads at a time: four words of 4-bit codes, 16 bytes."""
@@ -110,7 +110,7 @@ class Region:
 
     def start(self, chunk: Any, g: Any, half: Any, t: Any) -> Any:
         """Where the words of lane 4 g + t in a chunk begin."""
-        lane = (half * _HALF + g) * self.lanes + t * self.lanes // LANES
+        lane = (half * _HALF + g) * self.lanes + t * self.lanes // UNITS
         return EDGE * self.first + (chunk * (EDGE * self.lanes) + lane) * self.words
 
 
@@ -149,7 +149,7 @@ def order_of_codes(k: int, bits: int) -> Order:
         size = k * plane.bits // 32
         if plane.bits >= 4:
             per_unit = plane.bits // 4
-            regions.append(Region(first, size, LANES, per_unit, span * per_unit))
+            regions.append(Region(first, size, UNITS, per_unit, span * per_unit))
         else:
             regions.append(Region(first, size, plane.bits, words=span))
         first += size

@@ -3,10 +3,12 @@
 One PrimFunc per part of a weight holds the launches for every n; weights that are merged, each of
 its own scheme, are parts too, and write one y. The host code chooses:
 
-    n <= 8, fragments      fragment_gemv.py: the same by tensor cores
     n <= 8                 gemv.py: W is read once, at the speed of memory
     more, matrix unit      matrix_gemm.py: tiles of 16, 32, 64 or 128 rows
     more, other devices    gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
+
+Weights that are stored for tensor cores (`fragments.py`) have two kernels of their own, one for
+n <= 8, `fragment_gemv.py`, and one for more, `fragment_gemm.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.graph import Graph, Merged, Weight
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragment_gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragment_gemv import COLUMNS, fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
@@ -96,7 +99,11 @@ def _choose(gpu: Gpu, reader: WeightReader, work: LinearWork) -> None:
     variants: list[Variant] = []
     if reader.packing.fragments:
         variants.append((COLUMNS, partial(fragment_gemv, gpu, reader, work)))
-    for columns in () if reader.packing.fragments else _FEW:
+        for rows in ROWS:
+            variants.append((rows, partial(fragment_gemm, gpu, reader, work, rows)))
+        first_that_takes(work.x.shape[0], variants)
+        return
+    for columns in _FEW:
         variants.append((columns, partial(gemv, gpu, reader, work, columns)))
     matrix_unit = gpu.matrix_unit and gpu.f16
     for rows in ROWS if matrix_unit else ():

@@ -47,15 +47,24 @@ __device__ __forceinline__ unsigned mlcc_permuted(unsigned low, unsigned high, u
 }
 """
 
+_MULTIPLY_ADD = """
+__device__ __forceinline__ unsigned mlcc_multiply_add(unsigned a, unsigned b, unsigned c) {
+  unsigned found;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+  return found;
+}
+"""
 
-def multiply(sums: Local, start: Sequence[Expr], a: Sequence[Expr], b: Sequence[Expr]) -> None:
-    """Emit sums = start + a @ b, the parts of a lane of `mma.m16n8k16`: four sums.
+
+def multiply(
+    sums: Sequence[Expr], start: Sequence[Expr], a: Sequence[Expr], b: Sequence[Expr]
+) -> None:
+    """Emit sums = start + a @ b, the parts of a lane of `mma.m16n8k16`: four registers.
 
     a: pairs of float16 of rows (g, g + 8, g, g + 8) of 16, b: of column g of 8, for lane 4 g + t.
     Sums: rows g, g, g + 8, g + 8 and columns 2 t, 2 t + 1, 2 t, 2 t + 1.
     """
-    cells = [sums[i] for i in range(4)]
-    T.evaluate(T.cuda.func_call("mlcc_mma", *cells, *start, *a, *b, source_code=_MMA))
+    T.evaluate(T.cuda.func_call("mlcc_mma", *sums, *start, *a, *b, source_code=_MMA))
 
 
 def halves(low: Expr, high: Expr) -> Expr:
@@ -76,6 +85,13 @@ def permuted(low: Expr, high: Expr, selector: int | Expr) -> Expr:
     arguments = low, high, T.uint32(selector) if isinstance(selector, int) else selector
     return T.cuda.func_call(
         "mlcc_permuted", *arguments, source_code=_PERMUTED, return_type="uint32"
+    )
+
+
+def multiply_add(a: Expr, b: Expr, c: Expr) -> Expr:
+    """a * b + c of pairs of float16, each rounded once."""
+    return T.cuda.func_call(
+        "mlcc_multiply_add", a, b, c, source_code=_MULTIPLY_ADD, return_type="uint32"
     )
 
 

@@ -1,0 +1,54 @@
+"""A lane of a warp that multiplies weights stored for tensor cores: what it reads of W."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.gpu.linear.fragments import STRETCH, TileRow
+from mlcc_compiler.kernels.gpu.linear.weight_reader import Scaling, WeightReader
+from mlcc_compiler.kernels.gpu.workgroup import Local, int32
+
+LANES = 32
+"""Of a warp."""
+WARPS = 8
+"""Of a workgroup."""
+SUMS = 4
+"""Of a lane, for 16 rows of W and 8 rows of x: rows g and g + 8 by columns 2 t and 2 t + 1."""
+_VECTOR = 4
+"""Words of a load."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Lane 4 g + t."""
+
+    reader: WeightReader
+    g: Expr
+    t: Expr
+
+    def words(
+        self, tile: Expr, half: int, chunk: Expr, first: Expr, width: int
+    ) -> Callable[[int], list[list[Expr]]]:
+        """Emit the loads of the words of row g (half 0) or g + 8 for `width` stretches of a chunk,
+        from its stretch `first` on. The result picks those of a stretch, plane by plane."""
+        held, placed = [], self.reader.buffers[0]
+        for region in placed.order.regions:
+            unit = region.per_unit
+            words = Local(width * unit, "uint32")
+            start = region.start(chunk, self.g, half, self.t) + first * unit
+            count = min(_VECTOR, width * unit)
+            for at in range(0, width * unit, count):
+                with T.vectorized(count) as v:
+                    word = placed.buffer[tile, start + at + int32(v)]
+                    store(words.buffer, word, int32(v) + at)
+            held.append((words, unit))
+        return lambda i: [[words[i * n + j] for j in range(n)] for words, n in held]
+
+    def scaling(self, tile: Expr, half: int, stretch: Expr) -> Scaling:
+        """Emit the scale of a stretch of row g or g + 8."""
+        per_group = self.reader.packing.group // STRETCH
+        group = stretch if per_group == 1 else tirx.floordiv(stretch, per_group)
+        return self.reader.scaling(TileRow(tile, self.g, half), group)
