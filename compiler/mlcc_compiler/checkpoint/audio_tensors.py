@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc_compiler.checkpoint.tower_names import tower_names
+
 Floats = npt.NDArray[np.float32]
 
 _ENCODER = "model.encoder."
@@ -114,13 +116,7 @@ class InputTensors(ConvolvedTensors):
 
     @cached_property
     def _all_names(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for name in self.base.shapes:
-            for prefix, replacement in self.prefixes.items():
-                if name.startswith(prefix):
-                    found[self._renamed(replacement + name.removeprefix(prefix))] = name
-                    break
-        return found
+        return tower_names(self.base.shapes, self.prefixes, self._renamed)
 
     def _renamed(self, name: str) -> str:
         for theirs, own in self.renamed.items():

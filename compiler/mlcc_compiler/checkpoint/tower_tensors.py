@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.schema import VisionInfo
+from mlcc_compiler.checkpoint.tower_names import tower_names
 
 Floats = npt.NDArray[np.float32]
 
@@ -64,13 +65,7 @@ class TowerTensors:
     @cached_property
     def _names(self) -> dict[str, str]:
         """The checkpoint's name of each tensor."""
-        found: dict[str, str] = {}
-        for name in self.base.shapes:
-            for prefix, replacement in self.prefixes.items():
-                if name.startswith(prefix):
-                    found[self._renamed(replacement + name.removeprefix(prefix))] = name
-                    break
-        return found
+        return tower_names(self.base.shapes, self.prefixes, self._renamed)
 
     def _renamed(self, name: str) -> str:
         """The name here, without the prefix."""

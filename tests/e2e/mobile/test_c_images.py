@@ -17,6 +17,7 @@ from tests.helpers.mobile.seeing import QUESTIONS, answer, compiled, decoded, re
 EVENTS, IMAGES = 1, 8
 
 
+@pytest.mark.feature("c-images", "cpu", "runs")
 def test_answers_and_keys_are_those_of_pillow(c_library: Library) -> None:
     with Host(c_library.program, decoded) as host:
         assert host.start(path=":".join(SITE)).c == 0
@@ -57,6 +58,7 @@ def test_a_decoder_that_is_wrong_fails_its_request_alone(c_library: Library) -> 
         assert host.ask(engine, CHAT, chat()).answer()[0] == 200
 
 
+@pytest.mark.feature("c-images", "cpu", "runs")
 @pytest.mark.feature("llava-onevision", "cpu", "runs")
 def test_a_model_answers_as_transformers_does(c_library: Library, tmp_path: Path) -> None:
     """Compiled kernels, and no package beside the zip with mlcc's modules."""

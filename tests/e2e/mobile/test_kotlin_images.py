@@ -14,6 +14,7 @@ from tests.helpers.mobile.seeing import QUESTIONS, answer, compiled, request
 
 
 @pytest.mark.needs("maven")
+@pytest.mark.feature("kotlin-images", "cpu", "runs")
 def test_answers_are_those_of_transformers(kotlin_package: Package, tmp_path: Path) -> None:
     out, oracle = compiled(tmp_path)
     program = ["java", f"-Dmlcc.cache={tmp_path / 'cache'}", "-cp", kotlin_package.class_path]

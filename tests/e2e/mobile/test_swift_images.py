@@ -16,6 +16,7 @@ EVENTS, IMAGES = 1, 8
 
 
 @pytest.mark.needs("swift")
+@pytest.mark.feature("swift-images", "cpu", "runs")
 def test_answers_are_those_of_transformers(swift_package: Package, tmp_path: Path) -> None:
     out, oracle = compiled(tmp_path)
     with Host(swift_package.program("mlcc-relay", folders=[tmp_path]), decoded) as host:
