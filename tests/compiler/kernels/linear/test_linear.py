@@ -9,12 +9,14 @@ import pytest
 
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.linear.quantized import row_tiles
+from mlcc_compiler.kernels.cpu.linear.tasks import tile_size
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 from mlcc_targets.cpu import STORED
 from tests.compiler.kernels.cases import linear_twin as lt
 from tests.compiler.kernels.cases.scheme import AFFINE, KERNELS, TABLES, TWO_LEVEL, extreme
 
-ROWS = (0, 1, 2, 3, 5, 8, 9, 17, 64, 130)
+ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 17, 64, 130)
 HERE = [isa.AVX512_VBMI, isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.SSE2, isa.GENERIC]
 
 
@@ -52,6 +54,15 @@ def check(n_out: int, k: int, how: Scheme, cpu: isa.Isa, bias: bool, rows: tuple
         arguments = [*inputs, *stored, *([] if b is None else [b])]
         (y,) = lt.call(kernel, arguments, [((n, n_out), "float32")])
         assert lt.relative_error(y, lt.twin(seen, weight, b)) < 1e-5, (n, n_out, k, how.name)
+
+
+def test_heights_of_register_tiles() -> None:
+    """Few rows read a weight as seldom as registers allow."""
+    found = [tile_size(row_tiles(isa.AVX512_VNNI), n) for n in range(1, 15)]
+    assert found == [1, 2, 3, 4, 3, 6, 4, 4, 6, 6, 6, 6, 6, 6]
+    assert [tile_size(row_tiles(isa.AVX2), n) for n in range(1, 10)] == [1, 2, 2, 4, 4, 4, 4, 4, 4]
+    assert row_tiles(isa.NEON_I8MM) == (6, 4, 2, 1)  # in pairs
+    assert row_tiles(replace(isa.AVX512_VNNI, activation_parts=2)) == (3, 2, 1)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -98,6 +98,9 @@ def input_shapes(form: CpuPacking, width: int) -> list[tuple[int, str]]:
 def row_tiles(isa: Isa) -> tuple[int, ...]:
     """Heights of the register tiles: an int32 and a float sum per row and column vector, beside
     codes and activations; half as many rows if activations have two parts, with an int32 sum each.
+    Tiles of 3 are for CPUs that wait for memory; SMMLA takes rows in pairs.
     """
-    sizes = (6, 4, 2, 1) if isa.registers >= 32 else (4, 2, 1)
-    return sizes if isa.activation_parts == 1 else tuple(n // 2 for n in sizes if n > 1)
+    sizes = (6, 4, 3, 2, 1) if isa.registers >= 32 else (4, 2, 1)
+    if isa.activation_parts > 1:
+        return tuple(n // 2 for n in sizes if n % 2 == 0)
+    return tuple(n for n in sizes if n != 3) if isa.dot == "neon_i8mm" else sizes

@@ -17,6 +17,7 @@ TVM's simplifier would replace each by what it was computed from, which took a t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, T
@@ -171,20 +172,40 @@ def _of_tile(
 def cover_rows(
     sizes: tuple[int, ...], n: Expr, begin: Expr, end: Expr, body: Callable[[int, Expr], None]
 ) -> None:
-    """Cover rows begin..end by tiles of the largest size that n, the number of all, allows."""
-    rows, *smaller = sizes
+    """Cover rows begin..end by tiles of the height that n, the number of all, takes."""
 
-    def cover() -> None:
+    def cover(rows: int) -> None:
         with B.serial((end - begin + (rows - 1)) // rows) as i:
             body(rows, bind(T.min(begin + i * rows, n - rows)))
 
-    if not smaller:
-        cover()
-        return
-    # 8 rows are two tiles of 4 rather than two of 6.
-    least = rows if rows % smaller[0] == 0 else 2 * smaller[0] + 1
-    with B.If(n >= least):
-        with B.Then():
-            cover()
-        with B.Else():
-            cover_rows(tuple(smaller), n, begin, end, body)
+    def choose(sizes_left: tuple[int, ...]) -> None:
+        rows, *smaller = sizes_left
+        if not smaller:
+            cover(rows)
+            return
+        with B.If(_takes(sizes, rows, n)):
+            with B.Then():
+                cover(rows)
+            with B.Else():
+                choose(tuple(smaller))
+
+    choose(sizes)
+
+
+def tile_size(sizes: tuple[int, ...], n: int) -> int:
+    """Which of some heights of tiles, largest first, covers n rows: few rows by the fewest readings
+    of the weight, each of which after the first lets memory wait, and then by the least work. So
+    5 rows are two tiles of 3, 8 are two of 4."""
+    if n >= 2 * sizes[0]:
+        return sizes[0]
+    fitting = [rows for rows in sizes if rows <= n]
+    return min(fitting, key=lambda rows: (-(-n // rows), rows))
+
+
+def _takes(sizes: tuple[int, ...], rows: int, n: Expr) -> Expr:
+    """Whether n rows take tiles of this height."""
+    every = 2 * sizes[0]
+    conditions = [n == few for few in range(1, every) if tile_size(sizes, few) == rows]
+    if rows == sizes[0]:
+        conditions.append(n >= every)
+    return reduce(T.Or, conditions)
