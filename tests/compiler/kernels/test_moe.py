@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.moe import biased_router, expert_bias, router, sort_tokens
 from mlcc_compiler.kernels.cpu.moe.experts import expert_linear, stored
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.moe import biased_router as gpu_biased_router
 from mlcc_compiler.kernels.gpu.moe import expert_bias as gpu_expert_bias
 from mlcc_compiler.kernels.gpu.moe import experts as kernels
@@ -238,7 +238,7 @@ def gpu_check(
 ) -> None:
     """`each`: every choice reads a part of x of its own. Parts are done one after the other."""
     count, n_out, k = shape
-    form = GpuPacking(count * n_out, k, scheme(name), binding)
+    form = kernels.stored(replace(gpu, binding_bytes=binding), shape, name)
     arrays = form.pack(gpu_normal(0, count * n_out, k) + np.float32(0.1))
     matrices = form.unpack(arrays).reshape(shape)
     numbers = kernels.ExpertLinearShape(count, experts, chosen, chosen * k if each else k)
@@ -252,7 +252,8 @@ def gpu_check(
             y = call(kernels.expert_part, (form, p, numbers), given, gpu)[-1]
         expected = twin.expert_linear(x, choice, *matrices, experts=experts)
         largest = twin.expert_linear(np.abs(x), choice, *np.abs(matrices), experts=experts)
-        tiles = gpu.f16 and n > kernels.max_per_token(gpu, numbers)  # of f16
+        many = gpu.f16 and n > kernels.max_per_token(gpu, numbers)
+        tiles = many or form.fragments  # of f16
         assert (np.abs(y - expected) <= 2.0 ** (-10 if tiles else -20) * largest + 1e-6).all(), n
 
 

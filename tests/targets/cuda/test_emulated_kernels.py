@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import get_target
 from tests.compiler.kernels import test_gpu_elementwise as elementwise
+from tests.compiler.kernels import test_moe as moe
 from tests.compiler.kernels.cases import gpu_kernels
 from tests.compiler.kernels.linear import test_gpu_linear as linear
 from tests.targets.cuda import emulation
@@ -94,6 +95,21 @@ LONG_FRAGMENTS = (
 )
 def test_fragments(sizes: tuple[int, int], name: str, rows: tuple[int, ...], bias: bool) -> None:
     linear.check_fragments(CUDA, sizes, name, rows, bias)
+
+
+@pytest.mark.parametrize(
+    ("shape", "each", "tokens"),
+    [
+        ((10, 32, 128), True, (0, 3, 12, 25)),
+        pytest.param((3, 48, 64), False, (1, 9, 70), marks=pytest.mark.long),
+    ],
+)
+def test_experts_in_fragments(
+    shape: tuple[int, int, int], each: bool, tokens: tuple[int, ...]
+) -> None:
+    """By token, and tiles of 16 and 64 tokens that chose one expert."""
+    experts = shape[0] // 2 if each else shape[0]
+    moe.gpu_check(CUDA, shape, "t4_g32", experts, 2, each, tokens)
 
 
 def test_a_kernel_of_no_rows_starts_nothing() -> None:

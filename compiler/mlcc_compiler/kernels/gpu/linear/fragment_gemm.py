@@ -168,8 +168,8 @@ class _Products:
         self.column = bind(warp // tile.over_rows % tile.over_columns)
         self.slice = bind(warp // (tile.over_rows * tile.over_columns))
         self.first = bind((block * tile.over_columns + self.column) * tile.wide)
-        last = int32(reader.packing.n // EDGE - 1)
-        self.tiles = [bind(tirx.min(self.first + i, last)) for i in range(tile.wide)]
+        rows = [x.found.w_row((self.first + i) * EDGE) for i in range(tile.wide)]
+        self.tiles = [bind(row // EDGE) for row in rows]
         self.sums = Local(tile.high * tile.wide * SUMS)
         for i in range(tile.high * tile.wide * SUMS):
             self.sums[i] = real(0)

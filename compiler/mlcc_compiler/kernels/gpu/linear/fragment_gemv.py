@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import mma
@@ -25,7 +25,7 @@ from mlcc_compiler.kernels.gpu.linear.fragment_codes import codes_of
 from mlcc_compiler.kernels.gpu.linear.fragment_lane import LANES, SUMS, WARPS, Lane
 from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, STRETCH, UNITS, span_of
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
-from mlcc_compiler.kernels.gpu.linear.work_item import WorkItems
+from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,
@@ -44,29 +44,29 @@ _ONES = 0x3C003C00
 """A pair of the float16 1."""
 
 
-def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems) -> None:
-    """Emit the launch: tiles of 8 rows of x and 16 of W."""
+def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems, columns: int = COLUMNS) -> None:
+    """Emit the launch: tiles of `columns` rows of x, up to 8, and 16 of W."""
     tiles = _tiles(work.n_out)
-    blocks = ceil_div(work.n_out, tiles * EDGE), work.blocks(COLUMNS)
+    blocks = ceil_div(work.n_out, tiles * EDGE), work.blocks(columns)
     with launch(blocks, (LANES, WARPS)) as (block, y, lane, warp):
         thread = bind(warp * LANES + lane)
-        found = work.tile(y, COLUMNS, thread, WARPS * LANES)
-        products = _Products(reader, work.x, found.x_row(bind(lane // UNITS)), lane, tiles)
-        chunks = reader.packing.k // (STRETCH * products.span)
+        found = work.tile(y, columns, thread, WARPS * LANES)
         first = bind(block * tiles)
+        products = _Products(reader, work.x, found, lane, first, tiles)
+        chunks = reader.packing.k // (STRETCH * products.span)
         with T.serial(ceil_div(chunks, WARPS)) as i:
             chunk = bind(int32(i) * WARPS + warp)
             if chunks % WARPS:
                 with when(chunk < chunks):
-                    products.add(first, chunk)
+                    products.add(chunk)
             else:
-                products.add(first, chunk)
+                products.add(chunk)
         cells = shared((WARPS, tiles * EDGE * COLUMNS))
         products.put(cells, warp)
         barrier()
-        with T.serial(ceil_div(tiles * EDGE * COLUMNS, WARPS * LANES)) as i:
+        with T.serial(ceil_div(tiles * EDGE * columns, WARPS * LANES)) as i:
             at = bind(int32(i) * (WARPS * LANES) + thread)
-            with when(at < tiles * EDGE * COLUMNS):
+            with when(at < tiles * EDGE * columns):
                 total = Local()
                 total[0] = cells[0, at]
                 for other in range(1, WARPS):
@@ -83,8 +83,11 @@ def _tiles(n_out: int) -> int:
 class _Products:
     """The sums of a warp."""
 
-    def __init__(self, reader: WeightReader, x: Any, x_row: Any, lane: Expr, tiles: int) -> None:
-        self.reader, self.x, self.x_row, self.tiles = reader, x, x_row, tiles
+    def __init__(
+        self, reader: WeightReader, x: Any, found: TileRows, lane: Expr, first: Expr, tiles: int
+    ) -> None:
+        self.reader, self.x, self.x_row = reader, x, found.x_row(bind(lane // UNITS))
+        self.tiles = [bind(found.w_row((first + i) * EDGE) // EDGE) for i in range(tiles)]
         count = x.shape[0]
         self.span, self.codes = span_of(reader.packing.k), codes_of(reader.packing, count)
         excess = mma.held(
@@ -95,19 +98,17 @@ class _Products:
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
         self.sums = _sums(tiles)
 
-    def add(self, first: Expr, chunk: Expr) -> None:
-        """Add the products of `span` stretches of the tiles from `first` on."""
-        last = int32(self.reader.packing.n // EDGE - 1)
-        tiles = [bind(tirx.min(first + i, last)) for i in range(self.tiles)]
+    def add(self, chunk: Expr) -> None:
+        """Add the products of `span` stretches."""
         words = [
             [self.lane.words(tile, half, chunk, 0, self.span) for half in range(2)]
-            for tile in tiles
+            for tile in self.tiles
         ]
         for i in range(self.span):
             stretch = chunk * self.span + i
             x = self._x(stretch)
             start, offset = self._start(x), self._sum_of(x)
-            for number, tile in enumerate(tiles):
+            for number, tile in enumerate(self.tiles):
                 raw = self._raw([read(i) for read in words[number]], x, start)
                 scalings = [self.lane.scaling(tile, half, stretch) for half in range(2)]
                 for j in range(SUMS):
@@ -154,10 +155,10 @@ class _Products:
 
     def put(self, cells: Any, warp: Expr) -> None:
         """Store the sums, [x row][W row]."""
-        for i in range(self.tiles):
+        for i in range(len(self.tiles)):
             for j in range(SUMS):
                 n = self.lane.g + (j // 2 * 8 + i * EDGE)
-                at = (self.lane.t * 2 + j % 2) * (self.tiles * EDGE) + n
+                at = (self.lane.t * 2 + j % 2) * (len(self.tiles) * EDGE) + n
                 total = self.sums[i * SUMS + j]
                 factor = self.codes.factor
                 store(cells, total if factor == 1 else total * real(factor), warp, at)

@@ -6,6 +6,8 @@ Matrices are stacked, [count * N, K], as those of a linear, and the kernels are 
     few tokens    gemv.py: a token's choice at a time. Each token reads the experts
                   it chose
     more          matrix_gemm.py or gemm.py: tiles of tokens that chose one expert
+
+or, where weights are stored for tensor cores, fragment_gemv.py and fragment_gemm.py.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragment_gemm import fragment_gemm
+from mlcc_compiler.kernels.gpu.linear.fragment_gemv import fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments import EDGE
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.linear import Variant, first_that_takes
@@ -31,9 +36,9 @@ from mlcc_compiler.kernels.kernel_set import KernelSet
 
 
 def stored(gpu: Gpu, shape: Sequence[int], scheme: str) -> GpuPacking:
-    """The packing of matrices [count, N, K]."""
+    """The packing of matrices [count, N, K]; in fragments, a tile has rows of one matrix."""
     count, n_out, k = shape
-    return packing(gpu, (count * n_out, k), scheme, fragments=False)
+    return packing(gpu, (count * n_out, k), scheme, fragments=n_out % EDGE == 0)
 
 
 def layout(gpu: Gpu, shape: Sequence[int], scheme: str) -> WeightLayout:
@@ -75,8 +80,9 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
         *tensors, y = buffers
         reader = WeightReader(gpu, packing, tensors)
         alone = PerTokenWork(x, y, packing, part, numbers, choice)
+        few = fragment_gemv if packing.fragments else gemv
         variants: list[Variant] = [
-            (max_per_token(gpu, numbers), partial(gemv, gpu, reader, alone, 1))
+            (max_per_token(gpu, numbers), partial(few, gpu, reader, alone, 1))
         ]
         for row, height in enumerate(heights(gpu)):
             work = GroupedWork(x, y, packing, part, numbers, order, begin, row + 1)
@@ -105,6 +111,8 @@ def max_per_token(gpu: Gpu, numbers: ExpertLinearShape) -> int:
 
 
 def _tiled(gpu: Gpu, reader: WeightReader, work: GroupedWork, height: int) -> Callable[[], None]:
+    if reader.packing.fragments:
+        return partial(fragment_gemm, gpu, reader, work, height)
     if gpu.matrix_unit and gpu.f16:
         return partial(matrix_gemm, gpu, reader, work, height)
     return partial(gemm, gpu, reader, work, height // side(gpu))
