@@ -37,7 +37,7 @@ def tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "most"), [("int4_g32", 2.0), ("int8_g32", 2.0), ("t4_g32", 3.1), ("t5_g32", 3.9)]
+    ("scheme", "most"), [("int4_g32", 2.0), ("int8_g32", 2.0), ("t4_g32", 3.0), ("t5_g32", 3.8)]
 )
 def test_instructions_a_weight(scheme: str, most: float) -> None:
     found = few(scheme)

@@ -40,6 +40,8 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 
 COLUMNS = 8
 """Rows of x that are multiplied at once."""
+_AHEAD = 2
+"""Chunks whose words a warp has on their way at a time, where K is whole ones."""
 _ONES = 0x3C003C00
 """A pair of the float16 1."""
 
@@ -54,13 +56,14 @@ def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems, columns: int 
         first = bind(block * tiles)
         products = _Products(reader, work.x, found, lane, first, tiles)
         chunks = reader.packing.k // (STRETCH * products.span)
-        with T.serial(ceil_div(chunks, WARPS)) as i:
-            chunk = bind(int32(i) * WARPS + warp)
+        ahead = 1 if chunks % (_AHEAD * WARPS) else _AHEAD
+        with T.serial(ceil_div(chunks, ahead * WARPS)) as i:
+            some = [bind((int32(i) * ahead + j) * WARPS + warp) for j in range(ahead)]
             if chunks % WARPS:
-                with when(chunk < chunks):
-                    products.add(chunk)
+                with when(some[0] < chunks):
+                    products.add(some)
             else:
-                products.add(chunk)
+                products.add(some)
         cells = shared((WARPS, tiles * EDGE * COLUMNS))
         products.put(cells, warp)
         barrier()
@@ -98,24 +101,31 @@ class _Products:
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
         self.sums = _sums(tiles)
 
-    def add(self, chunk: Expr) -> None:
-        """Add the products of `span` stretches."""
+    def add(self, chunks: Sequence[Expr]) -> None:
+        """Add the products of some chunks; the words of all are loaded before."""
         words = [
-            [self.lane.words(tile, half, chunk, 0, self.span) for half in range(2)]
-            for tile in self.tiles
+            [
+                [self.lane.words(tile, half, chunk, 0, self.span) for half in range(2)]
+                for tile in self.tiles
+            ]
+            for chunk in chunks
         ]
-        for i in range(self.span):
-            stretch = chunk * self.span + i
-            x = self._x(stretch)
-            start, offset = self._start(x), self._sum_of(x)
-            for number, tile in enumerate(self.tiles):
-                raw = self._raw([read(i) for read in words[number]], x, start)
-                scalings = [self.lane.scaling(tile, half, stretch) for half in range(2)]
-                for j in range(SUMS):
-                    at, scaling = number * SUMS + j, scalings[j // 2]
-                    self.sums[at] = self.sums[at] + raw[j] * scaling.scale
-                    if scaling.offset is not None and offset is not None:
-                        self.sums[at] = self.sums[at] + offset[j] * scaling.offset
+        for chunk, of_tiles in zip(chunks, words, strict=True):
+            for i in range(self.span):
+                rows = [[read(i) for read in halves] for halves in of_tiles]
+                self._add_stretch(chunk * self.span + i, rows)
+
+    def _add_stretch(self, stretch: Expr, words: list[list[list[list[Expr]]]]) -> None:
+        x = self._x(stretch)
+        start, offset = self._start(x), self._sum_of(x)
+        for number, tile in enumerate(self.tiles):
+            raw = self._raw(words[number], x, start)
+            scalings = [self.lane.scaling(tile, half, stretch) for half in range(2)]
+            for j in range(SUMS):
+                at, scaling = number * SUMS + j, scalings[j // 2]
+                self.sums[at] = self.sums[at] + raw[j] * scaling.scale
+                if scaling.offset is not None and offset is not None:
+                    self.sums[at] = self.sums[at] + offset[j] * scaling.offset
 
     def _x(self, stretch: Expr) -> list[Expr]:
         """Unit t of a stretch in pairs, in the order of the codes."""
