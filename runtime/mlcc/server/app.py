@@ -39,7 +39,8 @@ from mlcc.server.observability.request_log import RequestLog
 from mlcc.server.observability.traces import Traces
 from mlcc.server.openapi import PUBLIC, openapi_document
 from mlcc.server.prompts.body_reader import BodyOffload, BodyReader
-from mlcc.service.engine_client import EngineClient, Observer, ObserverGroup
+from mlcc.service.engine_client import EngineClient
+from mlcc.service.observer import Observer, ObserverGroup
 from mlcc.service.served_model import Models
 from mlcc.service.service import Service
 

@@ -5,8 +5,7 @@ alive. Subclasses know where the engine runs: in another process (`mlcc.worker.c
 event loop (`mlcc.embedded.engine`). A `Job` is one API request: one engine request for each answer,
 and their events as one stream.
 
-`Observer` is the port for metrics and rate limits: it sees finished requests, never the text of a
-request or an answer.
+An `Observer` (`observer.py`) sees finished requests, never the text of a request or an answer.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mlcc.api.errors import (
     BusyError,
@@ -33,80 +32,7 @@ from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import FinishReason, Request
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedRequest:
-    """A finished engine request, one for each answer. Times are in seconds."""
-
-    tenant: str
-    reason: FinishReason
-    prompt_tokens: int
-    cached_tokens: int
-    """Cached tokens of the prompt; 0 for a cancelled request, for which they are unknown."""
-    completion_tokens: int
-    to_first: float | None
-    """Time to the first token since submission; None = there was none."""
-    total: float
-    """Time to the end since submission."""
-    background: bool = False
-    """Whether it was a line of a batch."""
-
-    @property
-    def per_token(self) -> float | None:
-        """Mean time between tokens; None with fewer than two."""
-        if self.to_first is None or self.completion_tokens < 2:
-            return None
-        return (self.total - self.to_first) / (self.completion_tokens - 1)
-
-
-class Observer(Protocol):
-    """Called in the event loop between other work: must return quickly."""
-
-    def first_token(self, tenant: str, seconds: float, /) -> None:
-        """The first token of a request, `seconds` after its submission."""
-        ...
-
-    def done(self, done: FinishedRequest, /) -> None:
-        """The end of a request: complete, cancelled, or lost."""
-        ...
-
-    def restarted(self) -> None:
-        """The engine's process ended and was restarted."""
-        ...
-
-
-class NullObserver:
-    """Ignores all notifications."""
-
-    def first_token(self, tenant: str, seconds: float, /) -> None:
-        pass
-
-    def done(self, done: FinishedRequest, /) -> None:
-        pass
-
-    def restarted(self) -> None:
-        pass
-
-
-class ObserverGroup:
-    """Notifies several observers in order."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def first_token(self, tenant: str, seconds: float, /) -> None:
-        for observer in self._observers:
-            observer.first_token(tenant, seconds)
-
-    def done(self, done: FinishedRequest, /) -> None:
-        for observer in self._observers:
-            observer.done(done)
-
-    def restarted(self) -> None:
-        for observer in self._observers:
-            observer.restarted()
-
+from mlcc.service.observer import AnswerTotals, FinishedRequest, Observer, ObserverGroup
 
 Forget = Callable[[str, bool], None]
 """Called once per request id, with whether the request finished."""
@@ -353,12 +279,21 @@ class EngineClient(ABC):
         """The error of all requests: for good, or until the engine is restarted."""
         self.asleep: SleepingError | None = None
         """The error of all requests while the model is out of memory; None = it is not."""
-        self.observer: Observer = NullObserver()
-        """Notified of first tokens and finished requests."""
+        self.totals = AnswerTotals()
+        self._observer: Observer = self.totals
         self._limit = max_in_flight
         self._owners: dict[str, RequestState] = {}
         self._background = 0
         """Background requests in flight: no other request finds the queue full of them."""
+
+    @property
+    def observer(self) -> Observer:
+        """Notified of first tokens and finished requests, as `totals` always is."""
+        return self._observer
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._observer = ObserverGroup(self.totals, observer)
 
     @property
     def in_flight(self) -> int:

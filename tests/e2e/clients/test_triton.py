@@ -86,6 +86,14 @@ def test_the_repository(url: str, grpc_port: int, name: str) -> None:
     assert sorted(found["names"]) == ["classify", "embed", "score"]
 
 
+@of_each("models")
+def test_config_and_statistics(url: str, grpc_port: int, name: str) -> None:
+    found = answer(name, "statistics", url, grpc_port)
+    assert found["output"] == ["embedding", "TYPE_FP32"] and "embed" in found["names"]
+    count, successes, took, stepped = found["counts"]
+    assert count == successes >= len(TEXTS) and took and stepped
+
+
 @pytest.mark.client(GRPC, "streamed_generate")
 def test_a_text_by_a_stream() -> None:
     port = free_port()

@@ -15,7 +15,8 @@ from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError
-from mlcc.service.engine_client import EngineClient, FinishedRequest, NullObserver
+from mlcc.service.engine_client import EngineClient
+from mlcc.service.observer import FinishedRequest, NullObserver
 from tests.helpers.toy.toy_model import CAPACITY
 
 

@@ -30,6 +30,8 @@ POST /v1/audio/transcriptions /v1/audio/translations
 GET /info /is_sleeping /v2 /v2/health/live /v2/health/ready
 GET /v2/models/{model} /v2/models/{model}/ready
 GET /v2/models/{model}/versions/{version} /v2/models/{model}/versions/{version}/ready
+GET /v2/models/{model}/config /v2/models/{model}/versions/{version}/config /v2/models/stats
+GET /v2/models/{model}/stats /v2/models/{model}/versions/{version}/stats
 POST /v2/models/{model}/infer /v2/models/{model}/versions/{version}/infer
 POST /v2/models/{model}/generate /v2/models/{model}/generate_stream
 POST /v2/repository/index /v2/repository/models/{model}/load /v2/repository/models/{model}/unload

@@ -42,6 +42,24 @@ class ModelMetadata(TypedDict):
     outputs: list[Any]
 
 
+class TritonConfig(TypedDict):
+    """The answer of /v2/models/NAME/config."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int
+    input: list[Any]
+    output: list[Any]
+    model_transaction_policy: Any
+
+
+class TritonStatistics(TypedDict):
+    """The answer of /v2/models/NAME/stats and /v2/models/stats: a row a model."""
+
+    model_stats: list[Any]
+
+
 class _WithId(TypedDict, total=False):
     id: str
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from mlcc.api.errors import RateLimitError
 from mlcc.server.auth.key_file import ApiKey
-from mlcc.service.engine_client import FinishedRequest
+from mlcc.service.observer import FinishedRequest
 
 _MINUTE_S = 60.0
 

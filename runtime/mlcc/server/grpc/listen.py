@@ -30,6 +30,8 @@ _CALLS = {
         "ServerMetadata",
         "ModelReady",
         "ModelMetadata",
+        "ModelConfig",
+        "ModelStatistics",
         "ModelInfer",
         _STREAMS,
         "RepositoryIndex",

@@ -17,9 +17,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
 _CHOICE = "oneof"
 
-# A message's fields in the order of their numbers, from 1 on: [repeated ]TYPE NAME, or a map.
+# A message's fields: [repeated ]TYPE NAME[ = NUMBER], or a map. Without NUMBER, it is the next one.
 _TENSOR = "string name; string datatype; repeated int64 shape; map InferParameter parameters; "
 _NAMED = "string name; string version"
+_PORT = "string name; int32 data_type; repeated int64 dims"
 _CHANGE = "string repository_name; string model_name; map ModelRepositoryParameter parameters"
 _MESSAGES = {
     "ServerLiveRequest": "",
@@ -52,6 +53,25 @@ _MESSAGES = {
     "map InferParameter parameters; repeated ModelInferResponse.InferOutputTensor outputs; "
     "repeated bytes raw_output_contents",
     "ModelStreamInferResponse": "string error_message; ModelInferResponse infer_response",
+    "ModelConfigRequest": _NAMED,
+    "ModelConfigResponse": "ModelConfig config",
+    "ModelInput": f"{_PORT} = 4",
+    "ModelOutput": _PORT,
+    "ModelTransactionPolicy": "bool decoupled",
+    "ModelConfig": "string name; string platform; int32 max_batch_size = 4; "
+    "repeated ModelInput input; repeated ModelOutput output; string backend = 17; "
+    "ModelTransactionPolicy model_transaction_policy = 19",
+    "ModelStatisticsRequest": _NAMED,
+    "ModelStatisticsResponse": "repeated ModelStatistics model_stats",
+    "StatisticDuration": "uint64 count; uint64 ns",
+    "InferStatistics": "StatisticDuration success; StatisticDuration fail; "
+    "StatisticDuration queue; StatisticDuration compute_input; StatisticDuration compute_infer; "
+    "StatisticDuration compute_output; StatisticDuration cache_hit; StatisticDuration cache_miss",
+    "InferBatchStatistics": "uint64 batch_size; StatisticDuration compute_input; "
+    "StatisticDuration compute_infer; StatisticDuration compute_output",
+    "ModelStatistics": f"{_NAMED}; uint64 last_inference; uint64 inference_count; "
+    "uint64 execution_count; InferStatistics inference_stats; "
+    "repeated InferBatchStatistics batch_stats",
     "RepositoryIndexRequest": "string repository_name; bool ready",
     "RepositoryIndexResponse.ModelIndex": f"{_NAMED}; string state; string reason",
     "RepositoryIndexResponse": "repeated RepositoryIndexResponse.ModelIndex models",
@@ -65,6 +85,8 @@ _MESSAGES = {
 _HEALTH_MESSAGES = {"HealthCheckRequest": "string service", "HealthCheckResponse": "int32 status"}
 SERVING, NOT_SERVING = 1, 2
 """States of HealthCheckResponse: an enum there, which has an int32's bytes."""
+DATA_TYPES = {"TYPE_FP32": 11, "TYPE_STRING": 13}
+"""Numbers of Triton's enum of data types."""
 
 
 @cache
@@ -85,8 +107,11 @@ def _pool() -> Any:
             outer, _, inner = path.rpartition(".")
             made[path] = made[outer].nested_type.add() if outer else file.message_type.add()
             made[path].name = inner
-            for number, field in enumerate(filter(None, fields.split("; ")), 1):
-                _add(made[path], f".{package}", path, number, field.split())
+            number = 0
+            for field in filter(None, fields.split("; ")):
+                words, _, given = field.partition(" = ")
+                number = int(given or number + 1)
+                _add(made[path], f".{package}", path, number, words.split())
         pool.Add(file)
     return pool
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from mlcc.errors import MlccError
 from mlcc.server.grpc.asgi_call import Answer, ask
-from mlcc.server.grpc.messages import NOT_SERVING, SERVING, message
+from mlcc.server.grpc.messages import DATA_TYPES, NOT_SERVING, SERVING, message
 from mlcc.server.grpc.tensors import (
     FINAL,
     WITH_FINAL,
@@ -94,6 +94,19 @@ class InferenceService:
         """A loaded model's inputs and outputs."""
         found = await self._get(context, _model(request.name, request.version))
         return message("ModelMetadataResponse")(**found)
+
+    async def ModelConfig(self, request: Any, context: Context) -> Any:
+        """A loaded model's inputs and outputs, as Triton's configuration."""
+        found = await self._get(context, f"{_model(request.name, request.version)}/config")
+        for tensor in (*found["input"], *found["output"]):
+            tensor["data_type"] = DATA_TYPES[tensor["data_type"]]
+        return message("ModelConfigResponse")(config=found)
+
+    async def ModelStatistics(self, request: Any, context: Context) -> Any:
+        """Counters of a model, or of all that are loaded."""
+        path = _model(request.name, request.version) if request.name else "models"
+        found = await self._get(context, f"{path}/stats")
+        return message("ModelStatisticsResponse")(**found)
 
     async def RepositoryIndex(self, request: Any, context: Context) -> Any:
         """The models and their states."""

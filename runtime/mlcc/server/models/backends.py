@@ -16,7 +16,8 @@ from mlcc.server.models.puller import Puller
 from mlcc.server.models.sources import Source
 from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.service.adapters import AdapterFolders
-from mlcc.service.engine_client import EngineClient, Observer
+from mlcc.service.engine_client import EngineClient
+from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import ResponseStore
 from mlcc.service.served_model import Models, OneModel, ServedModel

@@ -22,7 +22,8 @@ from mlcc.server.models.loaded_model import LoadedModel
 from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
 from mlcc.server.models.puller import Pulled, Puller
 from mlcc.server.models.sources import Source
-from mlcc.service.engine_client import EngineClient, Observer
+from mlcc.service.engine_client import EngineClient
+from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import ResponseStore
 from mlcc.service.served_model import Lease, ModelEntry, PullStep, ServedModel, ServiceBounds

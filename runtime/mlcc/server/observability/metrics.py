@@ -22,7 +22,8 @@ from starlette.types import Scope
 from mlcc.errors import MlccError
 from mlcc.server.http.errors import ROUTER
 from mlcc.server.observability.request_log import RequestRecord
-from mlcc.service.engine_client import EngineClient, FinishedRequest
+from mlcc.service.engine_client import EngineClient
+from mlcc.service.observer import FinishedRequest
 
 Clients = Callable[[], Mapping[str, EngineClient]]
 """Returns the running engines, by model name."""

@@ -129,9 +129,10 @@ MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.tokens": (at.TOKENIZE, at.DETOKENIZE, at.APPLY_TEMPLATE),
     "mlcc.service.protocols.tgi": at.TGI,
     "mlcc.service.protocols.kserve": tuple(
-        route for route in at.KSERVE if route not in (at.KSERVE_GENERATE, at.KSERVE_GENERATE_STREAM)
+        route for route in at.KSERVE if route not in (*at.KSERVE_TEXT, *at.KSERVE_STATISTICS)
     ),
-    "mlcc.service.protocols.kserve_generate": (at.KSERVE_GENERATE, at.KSERVE_GENERATE_STREAM),
+    "mlcc.service.protocols.kserve_generate": at.KSERVE_TEXT,
+    "mlcc.service.protocols.kserve_statistics": at.KSERVE_STATISTICS,
     "mlcc.service.protocols.management": (at.LOAD, at.UNLOAD),
     "mlcc.service.protocols.sleep": (at.SLEEP, at.WAKE_UP, at.IS_SLEEPING),
     "mlcc.service.protocols.lora": (at.LORA_LOAD, at.LORA_UNLOAD),

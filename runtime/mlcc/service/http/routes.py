@@ -394,6 +394,17 @@ KSERVE_MODEL_READY = _kserve(
     "GET", f"{_V2}/ready", "Whether a model is loaded.", "ModelReady", scope=ANY_KEY
 )
 KSERVE_MODEL_READY_VERSION = replace(KSERVE_MODEL_READY, path=f"{_OF_VERSION}/ready")
+KSERVE_CONFIG = _kserve(
+    "GET", f"{_V2}/config", "A model's inputs and outputs, as Triton's config.", "TritonConfig"
+)
+KSERVE_CONFIG_VERSION = replace(KSERVE_CONFIG, path=f"{_OF_VERSION}/config")
+KSERVE_STATS = _kserve(
+    "GET", f"{_V2}/stats", "How many answers a model has made, as Triton does.", "TritonStatistics"
+)
+KSERVE_STATS_VERSION = replace(KSERVE_STATS, path=f"{_OF_VERSION}/stats")
+KSERVE_STATS_ALL = replace(
+    KSERVE_STATS, path="/v2/models/stats", summary="The same of all loaded models."
+)
 KSERVE_INFER = _kserve(
     "POST", f"{_V2}/infer", "Embeddings, scores or classes of texts.", "InferResponse", kserve.INFER
 )
@@ -434,10 +445,23 @@ KSERVE = (
     KSERVE_UNLOAD,
     KSERVE_MODEL_READY_VERSION,
     KSERVE_MODEL_READY,
+    KSERVE_CONFIG_VERSION,
+    KSERVE_CONFIG,
+    KSERVE_STATS_ALL,
+    KSERVE_STATS_VERSION,
+    KSERVE_STATS,
     KSERVE_MODEL_VERSION,
     KSERVE_MODEL,
 )
 """Longer paths first: {model} at the end of one matches all that follows."""
+KSERVE_TEXT = (KSERVE_GENERATE, KSERVE_GENERATE_STREAM)
+KSERVE_STATISTICS = (
+    KSERVE_CONFIG,
+    KSERVE_CONFIG_VERSION,
+    KSERVE_STATS,
+    KSERVE_STATS_VERSION,
+    KSERVE_STATS_ALL,
+)
 ROUTES = (
     CHAT_COMPLETIONS,
     COMPLETIONS,

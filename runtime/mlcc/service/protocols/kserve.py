@@ -5,8 +5,8 @@ repository. Shapes are in `mlcc.api.kserve`; generation is in `kserve_generate.p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from mlcc.api.errors import ForbiddenError, NotFoundError
 from mlcc.api.kserve.fields import BYTES, FP32, INFER, REPOSITORY_CHANGE, REPOSITORY_INDEX
@@ -41,6 +41,7 @@ from mlcc.service.http.types import (
 from mlcc.service.served_model import ModelEntry, Models, ServedModel
 from mlcc.version import __version__
 
+T = TypeVar("T")
 VERSION = "1"
 """The only version of a model."""
 _HEADER_LENGTH = "inference-header-content-length"
@@ -52,6 +53,7 @@ _STATES = {"loaded": "READY", "loading": "LOADING"}
 async def server(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /v2."""
     extensions = ["binary_tensor_data", "model_repository", "generate"]
+    extensions += ["model_configuration", "statistics"]
     return json_response({"name": "mlcc", "version": __version__, "extensions": extensions})
 
 
@@ -79,22 +81,10 @@ async def model_ready(models: Models, request: ApiRequest) -> ApiResponse:
 
 async def model(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /v2/models/NAME: its inputs and outputs, which are known once it is loaded."""
-    entry = _entry(models, request)
-    if models.only is None and entry.state != "loaded":
-        raise UnsupportedError(
-            f"'{entry.name}' is not loaded, and its tensors are not known; POST "
-            f"/v2/repository/models/{entry.name}/load first",
-            param="model",
-            code="not_loaded",
-        )
-    lease = await models.lease(entry.name)
-    try:
-        inputs, outputs = _specs(lease.served)
-    finally:
-        lease.release()
+    name, (inputs, outputs) = await of_loaded(models, request, specs_of)
     return json_response(
         {
-            "name": entry.name,
+            "name": name,
             "versions": [VERSION],
             "platform": "mlcc",
             "inputs": [spec.metadata() for spec in inputs],
@@ -142,7 +132,7 @@ async def infer(served: ServedModel, request: ApiRequest) -> ApiResponse:
     body = await served.raw_body(request)
     check_version(request)
     served.check_model(request.parameters["model"])
-    inputs, outputs = _specs(served)
+    inputs, outputs = specs_of(served)
     if served.text.encoder is None:
         name = served.text.name
         raise UnsupportedError(
@@ -224,7 +214,7 @@ def _numbers(name: str, rows: Sequence[Sequence[float]]) -> Output:
     return Output(name, (len(rows), width), [number for row in rows for number in row])
 
 
-def _specs(served: ServedModel) -> tuple[list[Spec], list[Spec]]:
+def specs_of(served: ServedModel) -> tuple[list[Spec], list[Spec]]:
     """The model's inputs and outputs."""
     if (encoder := served.text.encoder) is None:
         return [Spec("text_input", BYTES, (1,))], [Spec("text_output", BYTES, (1,))]
@@ -251,6 +241,26 @@ def _parts(request: ApiRequest, body: bytes) -> tuple[bytes, bytes]:
             code="invalid_value",
         )
     return body[: int(length)], body[int(length) :]
+
+
+async def of_loaded(
+    models: Models, request: ApiRequest, what: Callable[[ServedModel], T]
+) -> tuple[str, T]:
+    """The name of the model of a path, and `what` of it. Raises UnsupportedError unless it is
+    loaded, NotFoundError."""
+    entry = _entry(models, request)
+    if models.only is None and entry.state != "loaded":
+        raise UnsupportedError(
+            f"'{entry.name}' is not loaded, and its tensors are not known; POST "
+            f"/v2/repository/models/{entry.name}/load first",
+            param="model",
+            code="not_loaded",
+        )
+    lease = await models.lease(entry.name)
+    try:
+        return entry.name, what(lease.served)
+    finally:
+        lease.release()
 
 
 def _entry(models: Models, request: ApiRequest) -> ModelEntry:

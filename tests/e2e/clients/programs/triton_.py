@@ -50,5 +50,18 @@ def repository(url):
     return {"states": states, "inputs": inputs, "names": [row["name"] for row in rows]}
 
 
+def statistics(url):
+    with connect(url) as client:
+        client.infer("embed", [tensor("text", TEXTS, True)])
+        (output,) = client.get_model_config("embed")["output"]
+        rows = client.get_inference_statistics()["model_stats"]
+        (row,) = client.get_inference_statistics("embed", "1")["model_stats"]
+    success = row["inference_stats"]["success"]
+    counts = [row["inference_count"], success["count"]]
+    counts += [success["ns"] > 0, row["execution_count"] > 0]
+    names = [row["name"] for row in rows]
+    return {"output": [output["name"], output["data_type"]], "counts": counts, "names": names}
+
+
 if __name__ == "__main__":
     main(globals())

@@ -60,6 +60,19 @@ def repository(url):
     return {"states": states, "inputs": inputs, "names": [row.name for row in rows]}
 
 
+def statistics(url):
+    with connect(url) as client:
+        client.infer("embed", [tensor("text", TEXTS)])
+        config = client.get_model_config("embed").config
+        rows = client.get_inference_statistics().model_stats
+        (row,) = client.get_inference_statistics("embed", "1").model_stats
+    type_of = config.output[0].DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+    output = [config.output[0].name, type_of[config.output[0].data_type].name]
+    success = row.inference_stats.success
+    counts = [row.inference_count, success.count, success.ns > 0, row.execution_count > 0]
+    return {"output": output, "counts": counts, "names": [row.name for row in rows]}
+
+
 def text(url):
     """Pieces of two prompts on one stream, and a refusal between them."""
     waiting, options = queue.Queue(), {"max_tokens": 8, "temperature": 0}

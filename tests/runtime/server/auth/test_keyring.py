@@ -34,7 +34,7 @@ from mlcc.server.auth.key_file import (
 )
 from mlcc.server.auth.keyring import RESPONSE_HEADERS, TENANT, ApiKeyAuth, Keyring
 from mlcc.server.auth.rate_limit import RateLimiter, TokenBucket
-from mlcc.service.engine_client import FinishedRequest
+from mlcc.service.observer import FinishedRequest
 
 KEY = "a-long-random-key"
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -73,6 +74,37 @@ def test_health_and_metadata(both: tuple[RunningServer, Client]) -> None:
     (row,) = client.call("RepositoryIndex", ready=True).models
     assert (row.name, row.version, row.state) == ("toy", "1", "READY")
     client.call("RepositoryModelLoad", model_name="toy")
+
+
+def test_config_and_statistics(both: tuple[RunningServer, Client]) -> None:
+    """The numbers of HTTP's routes, which count each answer once."""
+    server, client = both
+    config = client.call("ModelConfig", name="toy", version="1").config
+    assert (config.name, config.backend, config.max_batch_size) == ("toy", "mlcc", 0)
+    (text,), (made,) = config.input, config.output
+    assert (text.name, text.data_type, [*text.dims]) == ("text_input", 13, [1])
+    assert (made.name, made.data_type) == ("text_output", 13)
+    assert config.model_transaction_policy.decoupled
+
+    def counted() -> Any:
+        (row,) = client.call("ModelStatistics").model_stats
+        return row
+
+    before, began = counted(), time.time()
+    client.call("ModelInfer", request("toy", {"text_input": ["hello"]}, **GREEDY))
+    with pytest.raises(grpc.RpcError):
+        client.call("ModelInfer", request("toy", {"text_input": ["a"]}, max_tokens=-5))
+    after = counted()
+    assert after.inference_count == before.inference_count + 1
+    assert after.execution_count >= before.execution_count + 8  # a step a token
+    assert abs(after.last_inference / 1000 - began) < 60
+    old, new = before.inference_stats, after.inference_stats
+    assert new.success.count == old.success.count + 1 and new.success.ns > old.success.ns
+    assert (new.fail, new.queue.count) == (old.fail, 0)  # what was refused never ran
+    (row,) = httpx.get(f"{server.url}/v2/models/toy/stats").json()["model_stats"]
+    assert row["inference_stats"]["success"]["count"] == new.success.count
+    assert refused(lambda: client.call("ModelStatistics", name="no"))[0].name == "NOT_FOUND"
+    assert refused(lambda: client.call("ModelConfig", name="no"))[0].name == "NOT_FOUND"
 
 
 @pytest.mark.feature("kserve-grpc", "cpu", "runs")
@@ -165,7 +197,7 @@ def test_odd_messages(both: tuple[RunningServer, Client]) -> None:
     for call in ("ModelInfer", "ModelReady", "RepositoryModelLoad"):
         code, _ = refused(lambda call=call: client.call(call, garbage))
         assert code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
-    ask = client._channel.unary_unary("/inference.GRPCInferenceService/ModelConfig")
+    ask = client._channel.unary_unary("/inference.GRPCInferenceService/TraceSetting")
     assert refused(lambda: ask(b""))[0] is grpc.StatusCode.UNIMPLEMENTED
     assert refused(lambda: client.call("ModelReady", name="other"))[0].name == "NOT_FOUND"
     code, _ = refused(lambda: client.call("RepositoryModelUnload", model_name="toy"))
@@ -175,7 +207,8 @@ def test_odd_messages(both: tuple[RunningServer, Client]) -> None:
 def test_random_messages_end_in_a_code(both: tuple[RunningServer, Client]) -> None:
     """Any bytes, and requests with some bytes changed: each call ends, and the next is answered."""
     server, client = both
-    rng, calls = random.Random(7), ("ModelInfer", "ModelReady", "ModelMetadata", "RepositoryIndex")
+    calls = ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics")
+    rng, calls = random.Random(7), (*calls, "RepositoryIndex")
     valid = request("toy", {"text_input": ["hello"]}, **GREEDY)
     before, codes = texts_of(client.call("ModelInfer", valid)), Counter[str]()
     whole = valid.SerializeToString(deterministic=True)  # else maps have any order

@@ -15,7 +15,7 @@ from mlcc.api.errors import RateLimitError
 from mlcc.errors import InvalidRequestError
 from mlcc.server.auth.key_file import ApiKey, KeyFile, read_keys
 from mlcc.server.auth.rate_limit import RateLimiter
-from mlcc.service.engine_client import FinishedRequest
+from mlcc.service.observer import FinishedRequest
 from tests.runtime.server.helpers.server_process import RunningServer, running
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "ignore_eos": True}
