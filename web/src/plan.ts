@@ -64,8 +64,10 @@ export interface Plan {
   readonly embeddings: boolean;
   /** The folder of the vision tower, an artifact of its own, or null. */
   readonly vision: string | null;
-  /** That of the audio tower. A model has one of them at most. */
+  /** That of the audio tower of a model that transcribes. */
   readonly audio: string | null;
+  /** That of the audio tower of a model whose prompts have sound. One of the three at most. */
+  readonly audioInput: string | null;
   readonly capacity: Capacity;
   /** Size of the buffer of a step's tables, in 32-bit words. */
   readonly step_words: number;

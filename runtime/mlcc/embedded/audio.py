@@ -14,9 +14,15 @@ from typing import IO, Any
 from mlcc.api.errors import BodyTooLargeError
 from mlcc.embedded.bridge import to_bytes, typed_array
 from mlcc.errors import InvalidRequestError
+from mlcc.multimodal.audio.clips import AudioProcessor
+from mlcc.multimodal.audio.encoded import EncodedAudio
 from mlcc.multimodal.audio.frames import Recording
 from mlcc.multimodal.audio.sound import decode
+from mlcc.multimodal.prompt import PreparedSound, prepare_sound
 from mlcc.service.http.types import FormPart
+
+_WAV = (b"RIFF", b"RF64")
+"""Beginnings of a WAV."""
 
 
 class PageKernels:
@@ -40,6 +46,18 @@ class PageKernels:
         return self._typed_array(memoryview(samples))
 
 
+def prepare_sound_in_tab(js: Any, processor: AudioProcessor, sound: EncodedAudio) -> PreparedSound:
+    """The clips of a WAV. Raises InvalidRequestError."""
+    if sound.data[:4] not in _WAV:
+        raise InvalidRequestError(
+            f"'{sound.field}' is no WAV, which is all that a tab decodes here; send a WAV, as "
+            "`ffmpeg -i FILE -ar 16000 -ac 1 out.wav` makes it",
+            param=sound.field,
+            code="unsupported_file",
+        )
+    return prepare_sound(processor, sound, PageKernels(js))
+
+
 class TabSound:
     """`SoundHost` in the event loop, in which other answers wait meanwhile."""
 
@@ -48,7 +66,7 @@ class TabSound:
 
     async def decode(self, file: IO[bytes]) -> array[float]:
         """Mono samples at 16 kHz of a WAV. Raises InvalidRequestError."""
-        if file.read(4) not in (b"RIFF", b"RF64"):
+        if file.read(4) not in _WAV:
             raise InvalidRequestError(
                 "the file is no WAV, and the browser decodes it to none; convert it with "
                 "`ffmpeg -i FILE -ar 16000 -ac 1 out.wav`",

@@ -23,7 +23,6 @@ from mlcc.embedded.tower import TabTower
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.engine.request import AudioClip
 from mlcc.errors import DeviceLostError, MlccError, UnsupportedError, public_error
 from mlcc.lora.loader import AdapterLoader
 
@@ -189,7 +188,7 @@ class LoopDriver(BaseDriver):
         the requests that wait for it may be cancelled."""
         media, t0 = self._engine.media, perf_counter()
         waiting = media.to_encode[0]
-        if self._tower is None or isinstance(waiting.tile, AudioClip):
+        if self._tower is None:
             raise UnsupportedError("the model was opened without its tower")
         assert waiting.tile is not None
         rows = await self._tower.encode(waiting.tile)

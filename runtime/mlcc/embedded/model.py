@@ -65,16 +65,16 @@ class EmbeddedModel:
         `ModelText.with_special`. `prefix_cache`: as in `Engine`. `grammars`: the grammar backend
         (`GrammarPort` in web/src/worker/python.ts); None = grammars are refused. `speculate`: as
         in `mlcc serve`, without a draft model. `tower`: the manifest, plan and executor of the
-        model's tower, and the page's `images` and `sound` (`TowerPort`); None = images are refused.
+        model's tower, and the page's `images` and `sound` (`TowerPort`); None = images and sound in
+        prompts are refused.
 
         Raises ArtifactError, which `entry.check` reports before weights are fetched, and what
         `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
-        text = text.without_sound()
-        made, info = None, text.vision or text.audio
+        made, info = None, text.vision or text.audio or text.audio_input
         if tower is None:
-            text = text.without_images()
+            text = text.without_images().without_sound()
         elif info is not None:
             made = TabTower(tower.manifest, tower.plan, tower.executor, info, tower.images)
         if parse_special:
@@ -107,7 +107,7 @@ class EmbeddedModel:
             engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters, made
         )
         self._name = text.name
-        prompts = TabPrompts(text, grammars, None if tower is None else tower.images)
+        prompts = TabPrompts(text, grammars, tower)
         self._sound: TabSound | None = None
         if text.audio is not None:
             from mlcc.embedded.audio import TabSound  # not needed for other models

@@ -211,6 +211,7 @@ def _to_plain(
         "embeddings": manifest.embeddings is not None and manifest.embeddings.slots > 0,
         "vision": None if manifest.vision is None else manifest.vision.folder,
         "audio": None if manifest.audio is None else manifest.audio.folder,
+        "audioInput": None if manifest.audio_input is None else manifest.audio_input.folder,
         "capacity": {
             "vocab_size": capacity.vocab_size,
             "context": capacity.context,

@@ -9,18 +9,19 @@ from mlcc.embedded.vision import prepare_in_tab
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
+from mlcc.multimodal.audio.encoded import EncodedAudio
 from mlcc.multimodal.placeholders import PromptMedia
-from mlcc.multimodal.prompt import PreparedImage, Prompt, detailed
+from mlcc.multimodal.prompt import PreparedImage, PreparedSound, Prompt, detailed
 from mlcc.service.served_model import NO_VARIABLES, DirectPrompts
 
 
 class TabPrompts(DirectPrompts):
-    """Prompts in this event loop. grammars, images: the page's `GrammarPort` and `ImagePort`
+    """Prompts in this event loop. grammars, tower: the page's `GrammarPort` and `TowerPort`
     (web/src/worker/python.ts); None = it has none."""
 
-    def __init__(self, text: ModelText, grammars: Any = None, images: Any = None) -> None:
+    def __init__(self, text: ModelText, grammars: Any = None, tower: Any = None) -> None:
         super().__init__(text)
-        self._grammars, self._images = grammars, images
+        self._grammars, self._tower = grammars, tower
 
     async def chat_with_media(
         self,
@@ -41,11 +42,25 @@ class TabPrompts(DirectPrompts):
         prepared = await self._prepared(media, context)
         return self._text.prompt_of_prepared(prompt, media, prepared, context)
 
-    async def _prepared(self, media: PromptMedia, context: int) -> list[PreparedImage]:
-        """The images, one at a time: a decoded one takes a hundred times its bytes."""
-        processor = self._text.processor_for(media, context)
-        shown = detailed(processor, media.images)
-        return [await prepare_in_tab(self._images, processor, image) for image in shown]
+    async def _prepared(
+        self, media: PromptMedia, context: int
+    ) -> list[PreparedImage | PreparedSound]:
+        """Images and sounds, one at a time: a decoded image takes a hundred times its bytes."""
+        text, seen = self._text, media.images
+        processor = text.processor_for(media, context) if seen else None
+        shown = iter(detailed(processor, seen) if processor is not None else ())
+        made: list[PreparedImage | PreparedSound] = []
+        for given in media.items:
+            if not isinstance(given, EncodedAudio):
+                assert processor is not None
+                made.append(await prepare_in_tab(self._tower.images, processor, next(shown)))
+            elif (heard := text.audio_processor) is not None:
+                from mlcc.embedded.audio import prepare_sound_in_tab  # rarely needed
+
+                made.append(prepare_sound_in_tab(self._tower.sound, heard, given))
+            else:
+                raise UnsupportedError(f"'{text.name}' hears nothing; leave sound out")
+        return made
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Check that answers can be constrained to a structure, once the page has fetched what

@@ -6,23 +6,29 @@ import json
 from typing import Any
 
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.schema import AudioInfo, VisionInfo
+from mlcc.artifact.schema import AudioInfo, AudioInputInfo, VisionInfo
 from mlcc.embedded.bridge import to_bytes, typed_array
 from mlcc.embedded.executor import JsExecutor
 from mlcc.embedded.planning import capacity_of
 from mlcc.engine.batch.batch import BatchWriter
-from mlcc.engine.request import AudioWindow, ImageTile
+from mlcc.engine.request import AudioClip, AudioWindow, ImageTile
 from mlcc.errors import ArtifactError
-from mlcc.model.audio_tower import WindowStep
+from mlcc.model.audio_tower import ClipStep, WindowStep
 from mlcc.model.vision_tower import TileStep
 from mlcc.multimodal.packing import ImageParts
 
 
 class TabTower:
-    """One tower, whose rows are computed a tile of an image, or a window of sound, a call."""
+    """One tower, whose rows are computed a tile of an image, or a window or a clip of sound, a
+    call."""
 
     def __init__(
-        self, manifest: Any, plan: str, executor: Any, info: VisionInfo | AudioInfo, images: Any
+        self,
+        manifest: Any,
+        plan: str,
+        executor: Any,
+        info: VisionInfo | AudioInfo | AudioInputInfo,
+        images: Any,
     ) -> None:
         """`manifest` and `plan`: the tower's own; images: the page's `ImagePort`. Raises
         ArtifactError."""
@@ -34,9 +40,13 @@ class TabTower:
         self._images = images
         self._parts: ImageParts | None = None
 
-    async def encode(self, tile: ImageTile | AudioWindow) -> bytes | None:
-        """The rows of a window of sound, f32[tile.rows, width], or as `VisionTower.encode` of an
-        image. Raises DeviceError, and UnsupportedError for a tile larger than a step."""
+    async def encode(self, tile: ImageTile | AudioWindow | AudioClip) -> bytes | None:
+        """The rows of a window or a clip of sound, f32[tile.rows, width], or as
+        `VisionTower.encode` of an image. Raises DeviceError, and UnsupportedError for what is
+        larger than a step."""
+        if isinstance(tile, AudioClip):
+            assert isinstance(self._info, AudioInputInfo)
+            return await self._encode(ClipStep(tile, self._info, self._capacity))
         if isinstance(tile, AudioWindow):
             assert isinstance(self._info, AudioInfo)
             return await self._encode(WindowStep(tile, self._info, self._capacity))
@@ -49,7 +59,7 @@ class TabTower:
         self._parts = None if found is not None else parts
         return found
 
-    async def _encode(self, step: TileStep | WindowStep) -> bytes:
+    async def _encode(self, step: TileStep | WindowStep | ClipStep) -> bytes:
         executor = self._executor
         executor.write_embeddings(range(step.tokens), step.embeddings)
         batch = step.batch(BatchWriter(self._capacity.layout))

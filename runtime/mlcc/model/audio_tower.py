@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlcc.artifact.schema import AudioInfo, AudioInputInfo
@@ -15,8 +14,6 @@ from mlcc.engine.request import AudioClip, AudioWindow
 from mlcc.errors import UnsupportedError
 from mlcc.model.vision_tower import TowerExecutor, first_pages
 from mlcc.multimodal.audio.frames import FLOAT, row_bytes, tower_rows
-
-NO_COLUMNS: Mapping[str, array[int]] = {}
 
 
 class WindowStep:
@@ -40,6 +37,41 @@ class WindowStep:
         return found
 
 
+class ClipStep:
+    """The step of a tower that computes one clip, on any host. Raises UnsupportedError for a clip
+    longer than a step."""
+
+    def __init__(self, clip: AudioClip, info: AudioInputInfo, capacity: Capacity) -> None:
+        count = self.tokens = clip.encoder_rows
+        if count > (most := capacity.max_step_tokens):
+            raise UnsupportedError(
+                f"a clip of {count / 50:.0f} s, and the tower was compiled for {most / 50:.0f} s; "
+                "send less sound"
+            )
+        self._capacity, self._chunk = capacity, info.chunk_rows
+        self._wanted = range(0, clip.rows * info.pool, info.pool)
+        part = 2 * (info.chunk_rows or count + 1) * FLOAT * info.bins  # bytes
+        chunks = (clip.features[at : at + part] for at in range(0, len(clip.features), part))
+        rows = b"".join(tower_rows(chunk, info.bins) for chunk in chunks)
+        self.embeddings = rows[: count * row_bytes(info.bins)]
+        """Of the tokens, for the first slots of the tower's embeddings."""
+
+    def batch(self, writer: BatchWriter) -> Batch:
+        """The step, once the embeddings are there. A row is of the first of those that are
+        joined."""
+        first, count = self._capacity.vocab_size, self.tokens
+        columns = _windows(count, self._chunk) if self._chunk else {}
+        pages = first_pages(self._capacity, count)
+        writer.sequence(int32(range(first, first + count)), 0, pages, columns=columns)
+        for row in self._wanted:
+            writer.row(row)
+        return writer.finish()
+
+    def rows(self, found: bytes) -> bytes:
+        """The rows of the clip, from the step's result."""
+        return found
+
+
 class _Tower(ABC):
     """One tower on its device. width: numbers of a row.
 
@@ -59,6 +91,12 @@ class _Tower(ABC):
     def encode(self, heard: Any) -> bytes:
         """The rows of a window or a clip, f32[rows, width]. Raises DeviceError."""
 
+    def _computed(self, step: WindowStep | ClipStep) -> bytes:
+        executor = self._executor
+        executor.write_embeddings(range(step.tokens), step.embeddings)
+        batch = step.batch(BatchWriter(executor.capacity.layout, executor.step_buffer()))
+        return step.rows(executor.vectors(batch, self._width).tobytes())
+
     def close(self) -> None:
         """Free the device's memory."""
         self._executor.close()
@@ -73,11 +111,7 @@ class AudioTower(_Tower):
 
     def encode(self, window: AudioWindow) -> bytes:
         """The rows of a window, f32[window.rows, width]. Raises DeviceError."""
-        executor = self._executor
-        step = WindowStep(window, self._info, executor.capacity)
-        executor.write_embeddings(range(step.tokens), step.embeddings)
-        batch = step.batch(BatchWriter(executor.capacity.layout, executor.step_buffer()))
-        return bytes(executor.vectors(batch, self._width).tobytes())
+        return self._computed(WindowStep(window, self._info, self._executor.capacity))
 
 
 class ClipTower(_Tower):
@@ -90,37 +124,7 @@ class ClipTower(_Tower):
     def encode(self, clip: AudioClip) -> bytes:
         """The rows of a clip, f32[clip.rows, width]. Raises DeviceError, and UnsupportedError for a
         clip longer than a step."""
-        info, count = self._info, clip.encoder_rows
-        if count > (most := self._executor.capacity.max_step_tokens):
-            raise UnsupportedError(
-                f"a clip of {count / 50:.0f} s, and the tower was compiled for {most / 50:.0f} s; "
-                "send less sound"
-            )
-        part = 2 * (info.chunk_rows or count + 1) * FLOAT * info.bins  # bytes
-        chunks = (clip.features[at : at + part] for at in range(0, len(clip.features), part))
-        rows = b"".join(tower_rows(chunk, info.bins) for chunk in chunks)
-        wanted = range(0, clip.rows * info.pool, info.pool)
-        columns = _windows(count, info.chunk_rows) if info.chunk_rows else NO_COLUMNS
-        return self._computed(rows[: count * row_bytes(info.bins)], count, wanted, columns)
-
-    def _computed(
-        self,
-        rows: bytes,
-        count: int,
-        wanted: Iterable[int],
-        columns: Mapping[str, array[int]] = NO_COLUMNS,
-    ) -> bytes:
-        """The step's result for `count` rows of frames; wanted: the first rows of those that are
-        joined."""
-        executor = self._executor
-        executor.write_embeddings(range(count), rows)
-        capacity = executor.capacity
-        writer = BatchWriter(capacity.layout, executor.step_buffer())
-        ids = int32(range(capacity.vocab_size, capacity.vocab_size + count))
-        writer.sequence(ids, 0, first_pages(capacity, count), columns=dict(columns))
-        for row in wanted:
-            writer.row(row)
-        return bytes(executor.vectors(writer.finish(), self._width).tobytes())
+        return self._computed(ClipStep(clip, self._info, self._executor.capacity))
 
 
 def _windows(count: int, chunk: int) -> dict[str, array[int]]:

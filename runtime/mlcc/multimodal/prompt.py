@@ -20,6 +20,7 @@ from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.limits import default
 from mlcc.multimodal.audio.clips import AudioProcessor, Clip
 from mlcc.multimodal.audio.encoded import EncodedAudio
+from mlcc.multimodal.audio.frames import SoundKernels
 from mlcc.multimodal.audio.sound import decode as decode_sound
 from mlcc.multimodal.header import EncodedImage, read_header
 from mlcc.multimodal.image import decode
@@ -89,15 +90,18 @@ def prepare(processor: Processor, image: EncodedImage, decode: Decode = decode) 
     return PreparedImage(plan, processor.tiles(decoded, plan))
 
 
-def prepare_sound(processor: AudioProcessor, sound: EncodedAudio) -> PreparedSound:
-    """The clips of a sound. Raises InvalidRequestError for one that cannot be read."""
+def prepare_sound(
+    processor: AudioProcessor, sound: EncodedAudio, kernels: SoundKernels | None = None
+) -> PreparedSound:
+    """The clips of a sound. kernels: None = those of libmlcc_executor. Raises InvalidRequestError
+    for one that cannot be read."""
     try:
-        samples = decode_sound(BytesIO(sound.data), most_seconds=default("max_audio_seconds"))
+        samples = decode_sound(BytesIO(sound.data), kernels, default("max_audio_seconds"))
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"'{sound.field}': {error.message}", param=sound.field, code=error.code
         ) from error
-    clips = processor.clips(samples, sound.field)
+    clips = processor.clips(samples, sound.field, kernels)
     return PreparedSound(processor.marks[0] * len(clips), clips)
 
 

@@ -13,7 +13,7 @@ from mlcc.embedded.driver import LoopDriver
 from mlcc.embedded.executor import JsExecutor
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.engine.request import ImageTile, Request, SamplingParams
+from mlcc.engine.request import AudioClip, ImageTile, Request, SamplingParams
 from mlcc.errors import DeviceError
 from mlcc.lora.loader import AdapterLoader
 from mlcc.model.driver import Driver
@@ -98,6 +98,13 @@ def request(name: str, *keys: str, tokens: int = 8) -> Request:
     return Request(name, prompt, sampling, media=tuple(images))
 
 
+def heard(name: str, key: str) -> Request:
+    """A question about a clip of sound."""
+    clip = AudioClip(2, ROWS, key.encode(), b"", 2 * ROWS)
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    return Request(name, [10, 11, *[FIRST] * ROWS, 12], sampling, media=(clip,))
+
+
 def alone(wanted: Request) -> list[int]:
     """The answer of the driver that servers use."""
     driver = Driver(seeing_model(TEXT, ToyExecutor(CAPACITY)))
@@ -110,18 +117,19 @@ def alone(wanted: Request) -> list[int]:
 
 def test_answers_are_those_of_the_other_driver() -> None:
     requests = [request("a", "x", "y"), request("b"), request("c", "y", "z"), request("d", "x")]
+    requests += [heard("e", "u"), heard("f", "v")]
 
     async def run() -> dict[str, list[int]]:
         loop = Loop()
         loop.tower.gate.set()
         loop.add(*requests)
         found = await loop.idle()
-        assert sorted(loop.tower.asked) == [b"x", b"y", b"z"]
+        assert sorted(loop.tower.asked) == [b"u", b"v", b"x", b"y", b"z"]
         return found
 
     found = asyncio.run(run())
     assert found == {each.id: alone(each) for each in requests}
-    assert found["a"] != found["d"]
+    assert found["a"] != found["d"] and found["e"] != found["f"]
 
 
 def test_a_request_that_is_cancelled_while_its_image_is_computed(

@@ -89,10 +89,9 @@ def text_of(template: str) -> ModelText:
 
 
 @contextmanager
-def hearing(template: str = KNOWS, in_tab: bool = False) -> Iterator[Hearing]:
-    """The service of a toy that hears, and the requests that reach its engine. in_tab: as a
-    browser's tab has it."""
-    text = text_of(template).without_sound() if in_tab else text_of(template)
+def hearing(template: str = KNOWS, has_tower: bool = True) -> Iterator[Hearing]:
+    """The service of a toy that hears, and the requests that reach its engine."""
+    text = text_of(template) if has_tower else text_of(template).without_sound()
     reached: list[Request] = []
     with calls_to(seeing_model(text, ToyExecutor(CAPACITY))) as calls:
         client = calls._caller._client
@@ -354,9 +353,9 @@ def test_all_sounds_of_a_request_are_bounded(toy: Hearing) -> None:
     assert answer.body["error"]["code"] == "audio_too_large"
 
 
-def test_a_tab_refuses_sound() -> None:
-    """Nothing computes log-mel frames there. The text part runs, and a note says so."""
-    with hearing(in_tab=True) as (calls, reached):
+def test_a_host_without_the_tower_refuses_sound() -> None:
+    """The text part runs, and a note says so."""
+    with hearing(has_tower=False) as (calls, reached):
         answer = calls.post(*chat(sound(ONE)))
         assert answer.status == 400 and not reached
         assert answer.body["error"]["code"] == "unsupported_content_part"

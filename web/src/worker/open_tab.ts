@@ -144,7 +144,8 @@ class Opening {
   async #whole(python: Entry, adapter: Adapter, manifest: Uint8Array<ArrayBuffer>): Promise<Whole> {
     const { files, memoryBytes } = this.#options;
     const model = await this.#planned(python, adapter, files, manifest, memoryBytes);
-    const folder = canDecode() ? (model.plan.vision ?? model.plan.audio) : model.plan.audio;
+    const { vision, audio, audioInput } = model.plan;
+    const folder = (canDecode() ? vision : null) ?? audio ?? audioInput;
     if (folder === null) return { model, tower: undefined };
     const inside = new Subfolder(files, folder);
     const own = await inside.manifest(undefined, this.#signal);

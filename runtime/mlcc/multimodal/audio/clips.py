@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from mlcc.artifact.schema import AudioInputInfo
 from mlcc.errors import ArtifactError, InvalidRequestError
-from mlcc.multimodal.audio.frames import FLOAT, HOP, RATE, log_mel
+from mlcc.multimodal.audio.frames import FLOAT, HOP, RATE, SoundKernels, log_mel
 from mlcc.util.fast_dataclass import fast_dataclass
 
 VERSION = 1
@@ -46,9 +46,12 @@ class AudioProcessor:
         self.marks = (info.audio_token,)
         """The token that a chat template writes where sound is."""
 
-    def clips(self, samples: array[float], field: str) -> list[Clip]:
-        """The clips of a sound, samples at 16 kHz. Raises InvalidRequestError that names its field
-        for one that is too long, or too short for a row."""
+    def clips(
+        self, samples: array[float], field: str, kernels: SoundKernels | None = None
+    ) -> list[Clip]:
+        """The clips of a sound, samples at 16 kHz. kernels: None = those of libmlcc_executor.
+        Raises InvalidRequestError that names its field for one that is too long, or too short for a
+        row."""
         info, frames = self.info, -(-len(samples) // HOP)
         if len(samples) > info.most_seconds * RATE:
             raise InvalidRequestError(
@@ -61,7 +64,7 @@ class AudioProcessor:
         if info.processor == "voxtral":
             frames = -(-frames // whole) * whole
         padded = self._padded(samples, frames)
-        features, _ = log_mel(padded, info.bins)
+        features, _ = log_mel(padded, info.bins, kernels)
         size = FLOAT * info.bins
         made = []
         for start in range(0, frames, whole):

@@ -44,13 +44,16 @@ def native_kernels() -> SoundKernels:
     return executor_library.load()
 
 
-def log_mel(samples: array[float], bins: int, largest: float = -inf) -> tuple[bytes, float]:
+def log_mel(
+    samples: array[float], bins: int, kernels: SoundKernels | None = None, largest: float = -inf
+) -> tuple[bytes, float]:
     """Frames f32[len(samples) / HOP, bins] of samples at 16 kHz, a multiple of HOP, and the largest
-    log10 of them and `largest`: what is more than 8 below that is raised to it. Raises DeviceError
-    where libmlcc_executor was not built."""
+    log10 of them and `largest`: what is more than 8 below that is raised to it. kernels: None =
+    those of libmlcc_executor. Raises DeviceError where it was not built."""
     padded = samples[REACH:0:-1] + samples + samples[-2 : -2 - REACH : -1]
     frames = len(samples) // HOP
-    made, most = native_kernels().log_mel(padded.tobytes(), frames, bins, largest, True)
+    kernels = kernels or native_kernels()
+    made, most = kernels.log_mel(padded.tobytes(), frames, bins, largest, True)
     return bytes(made), most
 
 
