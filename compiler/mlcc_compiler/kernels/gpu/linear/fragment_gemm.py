@@ -218,9 +218,11 @@ class _Products:
     def add(self, step: Expr) -> None:
         """Add the products of a step."""
         stretch = self._stretch(step)
-        for i in range(self.tile.width):
+        with T.serial(self.tile.width) as at_i:
+            i = int32(at_i)
             weights = [self._weights(number, i, stretch + i) for number in range(self.tile.wide)]
-            for h in range(self.tile.high):
+            with T.serial(self.tile.high) as at_h:
+                h = int32(at_h)
                 x = self._pairs_of_x(h, i)
                 for number, a in enumerate(weights):
                     at = (number * self.tile.high + h) * SUMS
@@ -228,7 +230,7 @@ class _Products:
                     for side in range(2):
                         mma.multiply(cells, cells, a[side], x[2 * side : 2 * side + 2])
 
-    def _weights(self, number: int, i: int, stretch: Expr) -> list[list[Expr]]:
+    def _weights(self, number: int, i: Expr, stretch: Expr) -> list[list[Expr]]:
         """A stretch of a tile of W as float16: the left side of two instructions."""
         rows = []
         for half in range(2):
@@ -246,7 +248,7 @@ class _Products:
         upper, lower = rows
         return [[upper[at], lower[at], upper[at + 1], lower[at + 1]] for at in range(0, _PAIRS, 2)]
 
-    def _pairs_of_x(self, high: int, i: int) -> list[Expr]:
+    def _pairs_of_x(self, high: Expr, i: Expr) -> list[Expr]:
         t, pairs = self.tile, Local(_PAIRS, "uint32")
         row = (self.row * t.high + high) * _COLUMNS + self.lane.g
         unit = (self.slice * t.width + i) * UNITS + self.lane.t
@@ -285,7 +287,8 @@ class _Products:
         """write(row of x, row of W, sum), counted in the workgroup's tile."""
         t, half = self.tile, EDGE // 2
         for number in range(t.wide):
-            for h in range(t.high):
+            with T.serial(t.high) as at_h:
+                h = int32(at_h)
                 for j in range(SUMS):
                     m = (self.row * t.high + h) * _COLUMNS + self.lane.t * 2 + j % 2
                     n = (self.column * t.wide + number) * EDGE + self.lane.g + j // 2 * half

@@ -111,7 +111,8 @@ class _Products:
             for chunk in chunks
         ]
         for chunk, of_tiles in zip(chunks, words, strict=True):
-            for i in range(self.span):
+            with T.serial(self.span) as at:
+                i = int32(at)
                 rows = [[read(i) for read in halves] for halves in of_tiles]
                 self._add_stretch(chunk * self.span + i, rows)
 

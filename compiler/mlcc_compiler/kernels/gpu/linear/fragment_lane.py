@@ -31,7 +31,7 @@ class Lane:
 
     def words(
         self, tile: Expr, half: int, chunk: Expr, first: Expr, width: int
-    ) -> Callable[[int], list[list[Expr]]]:
+    ) -> Callable[[Expr], list[list[Expr]]]:
         """Emit the loads of the words of row g (half 0) or g + 8 for `width` stretches of a chunk,
         from its stretch `first` on. The result picks those of a stretch, plane by plane."""
         held, placed = [], self.reader.buffers[0]
