@@ -255,16 +255,17 @@ def _with_mtp(module: Any, config: DecoderConfig, hf: HfConfig, mtp: bool) -> De
         return replace(config, ignored=(*config.ignored, r"^mtp\."))
     of_type: dict[str, Mtp] = getattr(module, "MTP_OF_TYPE", {})
     layer = of_type.get(str(hf.get("model_type")), getattr(module, "MTP", None))
-    if layer is None or config.growth is not None:
+    heads = getattr(module, "EAGLE_HEADS", False) and EAGLE in hf
+    if (layer is None and not heads) or config.growth is not None:
         known = sorted(name for name, each in ARCHITECTURES.items() if hasattr(each, "MTP"))
         own = f"the multi-token-prediction layer of {config.architecture!r} is not supported"
         reason = own if EAGLE in hf else getattr(module, "NO_MTP", own)
         raise UnsupportedError(
             f"--mtp and --draft-head: {reason}; they are for {', '.join(known)}; leave them out"
         )
-    if any(config.windows):
+    if any(config.windows) and EAGLE not in hf:
         raise UnsupportedError(
-            "--mtp and --draft-head: layers with a sliding window forget the tokens that a "
+            "--mtp: layers with a sliding window forget the tokens that a "
             "multi-token-prediction layer reads; leave them out"
         )
     layer = eagle_of(hf, config) if EAGLE in hf else layer

@@ -84,7 +84,8 @@ def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Sp
     for g, group in enumerate(capacity.groups):
         for span in spans:
             _check_cache(span, g, group, capacity)
-        _check_written(spans, g, group)
+        if not _is_unused(batch, group):
+            _check_written(spans, g, group)
     _check_tokens(batch, spans, capacity, previous_rows)
     _check_rows(batch, capacity.vocab_size)
     return spans
@@ -259,8 +260,15 @@ def _check_tokens(
     owners = [s for s, span in enumerate(spans) for _ in range(span.count)]
     require(batch.column(table, "sequence") == owners, f"sequences are not {owners}")
     for g, group in enumerate(capacity.groups):
-        if group.has_pages:
+        if _is_unused(batch, group):
+            require(set(batch.column(table, f"slot.{g}")) == {-1}, f"slots of group {g}")
+        elif group.has_pages:
             _check_slots(batch.column(table, f"slot.{g}"), spans, g, group)
+
+
+def _is_unused(batch: Batch, group: CacheGroup) -> bool:
+    """Whether the step leaves a group alone: the layer that drafts writes no sliding window."""
+    return batch.mtp and group.window is not None
 
 
 def _check_visible(column: Sequence[float], spans: Sequence[Span]) -> None:

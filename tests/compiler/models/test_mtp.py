@@ -184,6 +184,25 @@ def test_heads_of_drafts_by_recipe(tmp_path: Path) -> None:
     assert found == recipes
 
 
+@pytest.mark.parametrize(
+    ("case", "changes"),
+    [
+        ("gpt_oss", {}),
+        pytest.param("qwen3", {"use_sliding_window": True, "sliding_window": 8,
+                               "max_window_layers": 3}, marks=pytest.mark.long),
+    ],
+)  # fmt: skip
+def test_an_eagle_head_for_a_model_with_windows(
+    case: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """The head's keys are kept for all tokens, those of windows are left alone."""
+    oracle = make_eagle_checkpoint(tmp_path / "model", tmp_path / "head", case=case, **changes)
+    given = Options(quant="f32", context=128, max_batch=8, draft_head=tmp_path / "head")
+    plan = make_plan(Checkpoint.open(tmp_path / "model"), get_target("cpu"), given)
+    assert any(group.window for group in capacity_of(plan).groups)
+    assert worst_error(reference(plan, capacity_of(plan)), oracle) < 2e-5
+
+
 def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]) -> None:
     """Only steps whose header says so run the layer."""
     _, plan, _ = model
@@ -197,15 +216,24 @@ def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
     """Four requests at once, whose layer drafts three tokens in each step, mostly wrong ones; from
     a model that takes adapters, and from one with states."""
     oracle = make_mtp_checkpoint(case, tmp_path)
-    (tmp_path / "tokenizer.json").write_text(
-        '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
+    check_drafted(oracle, tmp_path, tmp_path / "out", adapters=LoraConfig(4, 2), mtp=True)
+
+
+@pytest.mark.long
+def test_answers_that_a_head_drafts_beside_windows(tmp_path: Path) -> None:
+    model, head = tmp_path / "model", tmp_path / "head"
+    oracle = make_eagle_checkpoint(model, head, case="gpt_oss")
+    check_drafted(oracle, model, tmp_path / "out", draft_head=head)
+
+
+def check_drafted(oracle: MtpOracle, folder: Path, out: Path, **options: Any) -> None:
+    """Compile a checkpoint, and compare drafted answers with transformers' greedy ones."""
+    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
+    given = Options(
+        quant="f32", context=128, max_batch=4, max_step_tokens=16, max_rows=16, **options
     )
-    options = Options(
-        quant="f32", context=128, max_batch=4, max_step_tokens=16, max_rows=16, mtp=True,
-        adapters=LoraConfig(4, 2),
-    )  # fmt: skip
-    checkpoint, target = Checkpoint.open(tmp_path), get_target("cpu", Choices(cpu="host"))
-    out = compile_model(checkpoint, target, tmp_path / "out", options, Progress())
+    checkpoint, target = Checkpoint.open(folder), get_target("cpu", Choices(cpu="host"))
+    out = compile_model(checkpoint, target, out, given, Progress())
     executor = open_executor(Artifact.open(out))
     layer = MtpLayer(executor.capacity)
     engine = Engine(executor.capacity, speculator=Eager(layer.open, 3), draft=layer)

@@ -25,6 +25,8 @@ from mlcc_compiler.models.fields import HfConfig, layer_types, positive, require
 from mlcc_compiler.models.layers import Attention
 from mlcc_compiler.models.moe import Experts, chosen_of, count_of
 
+EAGLE_HEADS = True
+"""Whether EAGLE-3 heads are read for it; it has no layer of its own that drafts."""
 DEFAULTS = DECODER_DEFAULTS | {
     "attention_bias": True,
     "head_dim": 64,

@@ -299,7 +299,8 @@ class BatchWriter:
         self, layout: StepLayout, into: memoryview | None = None, mtp: bool = False
     ) -> None:
         """into: int32[layout.words] of the device; without it the batch has its own buffer. mtp:
-        whether the step runs `forward_mtp`, if the layout has it."""
+        whether the step runs `forward_mtp`, if the layout has it. It writes no sliding window, so
+        its tokens have no slots there."""
         self._mtp = mtp
         self._layout, self._words = layout, new_words(layout) if into is None else into
         self._tokens = self._sequences = self._rows = self._copies = self._top_logprobs = 0
@@ -330,7 +331,11 @@ class BatchWriter:
                 if group.window is not None:
                     record.append(cache.first)
                 if count == 1:
-                    slots.append(ids[position // size - cache.first] * size + position % size)
+                    slots.append(
+                        -1
+                        if self._mtp and group.window is not None
+                        else ids[position // size - cache.first] * size + position % size
+                    )
                 pages.extend(ids)
             else:
                 record += (cache.read, cache.write)
@@ -432,7 +437,9 @@ class BatchWriter:
         columns.append(int32([self._sequences]) * count)
         for cache, group in zip(caches, self._layout.groups, strict=True):
             if isinstance(cache, PageList):
-                columns.append(_slots(cache, group.page_size, position, count))
+                unused = self._mtp and group.window is not None
+                slots = _slots(cache, group.page_size, position, count) if not unused else None
+                columns.append(int32([-1]) * count if slots is None else slots)
         columns += self._further(position, count, further)
         start = table.offset + table.width * self._tokens
         stop = start + table.width * count

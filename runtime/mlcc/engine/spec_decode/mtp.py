@@ -310,7 +310,10 @@ class MtpRunner:
 
 
 def _cache(cache: Cache, group: CacheGroup, part: _Part) -> Cache:
-    """A sequence's pages up to the part's end; its state, which the layer leaves alone."""
+    """A sequence's pages up to the part's end; its state and a page of a window, which the layer
+    leaves alone."""
     if isinstance(cache, StateSlot):
         return StateSlot(cache.write if part.start else -1, cache.write)
+    if group.window is not None:
+        return PageList(cache.ids[-1:], -(-part.end // group.page_size) - 1)
     return PageList(cache.ids[: -(-part.end // group.page_size)], cache.first)

@@ -18,6 +18,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.models.llama.modeling_llama import (
+    LlamaDecoderLayer,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
 
 from tests.compiler.models.helpers.checkpoints import config_of, save_random
 
@@ -128,7 +133,7 @@ class EagleOracle(MtpOracle):
             both = [layer.input_layernorm(embedded), self.parts["hidden_norm"](hidden)]
             positions = torch.arange(count)[None]
             mask = torch.full((count, count), -torch.inf).triu(1)[None, None]
-            angles = self.model.model.rotary_emb(embedded, positions)
+            angles = self.parts["rotary"](embedded, positions)
             seen, _ = layer.self_attn(
                 torch.cat(both, -1)[None], attention_mask=mask, position_embeddings=angles
             )
@@ -139,20 +144,25 @@ class EagleOracle(MtpOracle):
             return logits, x
 
 
-def make_eagle_checkpoint(model_folder: Path, folder: Path, known: int = 100) -> EagleOracle:
-    """Save a random Llama of seven layers, and an EAGLE-3 head for it that knows `known` tokens."""
-    model: Any = save_random(config_of("llama", num_hidden_layers=7), model_folder)
+def make_eagle_checkpoint(
+    model_folder: Path, folder: Path, known: int = 100, case: str = "llama", **changes: Any
+) -> EagleOracle:
+    """Save a random model of seven layers, and an EAGLE-3 head for it that knows `known` tokens."""
+    more = {"num_hidden_layers": 7, **changes}
+    model: Any = save_random(config_of(case, **more), model_folder)
     torch.manual_seed(3)
-    config = config_of("llama", num_hidden_layers=1, num_key_value_heads=4)
+    sizes = {name: getattr(model.config, name) for name in ("hidden_size", "vocab_size")}
+    config = config_of("llama", num_hidden_layers=1, num_key_value_heads=4, **sizes)
     hidden = config.hidden_size
     config._attn_implementation = "eager"
-    layer = type(model.model.layers[0])(config, 0).double()
+    layer: Any = LlamaDecoderLayer(config, 0).double()
     width = config.num_attention_heads * config.head_dim
     for name in ("q_proj", "k_proj", "v_proj"):
         setattr(layer.self_attn, name, torch.nn.Linear(2 * hidden, width, bias=False).double())
     parts: dict[str, Any] = {"fc": torch.randn(hidden, 3 * hidden).double() * hidden**-0.5}
+    parts["rotary"] = LlamaRotaryEmbedding(config).double()
     for name in ("hidden_norm", "norm"):
-        parts[name] = deepcopy(model.model.norm)
+        parts[name] = LlamaRMSNorm(hidden, config.rms_norm_eps).double()
     with torch.no_grad():
         for module in (layer, parts["hidden_norm"], parts["norm"]):
             for parameter in module.parameters():

@@ -30,7 +30,7 @@ from tests.runtime.engine.test_against_naive import (
 )
 
 fewer = settings(some, max_examples=60)
-STATE = CacheGroup("state")
+STATE, WINDOW = CacheGroup("state"), CacheGroup("window", 2, window=5)
 
 
 def with_mtp(capacity: Capacity) -> Capacity:
@@ -43,7 +43,7 @@ def with_mtp(capacity: Capacity) -> Capacity:
 def models(draw: st.DrawFn) -> Capacity:
     context = draw(st.integers(8, 48))
     groups = [CacheGroup("paged", draw(st.sampled_from([1, 2, 4])))]
-    groups += draw(st.sampled_from([[], [STATE], [CacheGroup("paged", 8)]]))
+    groups += draw(st.sampled_from([[], [STATE], [WINDOW], [CacheGroup("paged", 8)]]))
     most = [2 * context // group.page_size + 2 if group.has_pages else 6 for group in groups]
     capacity = Capacity.of(
         groups,
@@ -98,11 +98,11 @@ def always(capacity: Capacity, longest: int, lookup: bool = False) -> Driver:
     return toy_driver(capacity, seed=3, speculator=Always(opened, longest))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("groups", [[], [STATE]], ids=["pages", "pages and states"])
+@pytest.mark.parametrize("groups", [[], [STATE], [WINDOW]], ids=["pages", "states", "windows"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_every_draft_is_accepted(groups: list[CacheGroup], temperature: float) -> None:
     """Prompts in chunks of several steps, beside each other; drafts of 3 tokens each."""
-    pools = (64, 16)[: 1 + len(groups)]
+    pools = (64, 32)[: 1 + len(groups)]
     plain = small(CacheGroup("paged", 4), *groups, pools=pools, context=128, max_batch=8)
     capacity = with_mtp(replace(plain, max_rows=8))
     driver = always(capacity, 3)
