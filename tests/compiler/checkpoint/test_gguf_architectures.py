@@ -38,6 +38,7 @@ from tests.compiler.models.helpers.checkpoints import (
     save_random,
 )
 from tests.compiler.models.helpers.mixed import capacity_of, reference, run_mixed
+from tests.compiler.models.helpers.mtp import make_mtp_checkpoint
 
 UNCHANGED = (
     "llama", "llama-llama3-rope", "llama-linear", "llama-yarn", "llama-head-dim", "mistral",
@@ -233,11 +234,35 @@ def test_older_files_of_mixtures() -> None:
     assert list(half) == ["blk.0.attn_k_b.weight"]  # which the model does not have
 
 
-def test_layers_for_drafts_are_left_out() -> None:
+def test_the_first_layer_for_drafts_is_read() -> None:
     config = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
-    shapes = {"blk.0.attn_norm.weight": (8,), "blk.1.nextn.eh_proj.weight": (8, 8)}
-    assert len(locations("glm4moe", shapes, config)) == 2
-    assert len(locations("glm4moe", shapes, config | {"num_nextn_predict_layers": 1})) == 1
+    shapes = {f"blk.{i}.{part}.weight": (8,) for i in range(3) for part in ("attn_norm", "attn_q")}
+    shapes |= {f"blk.{i}.nextn.{part}.weight": (8, 8) for i in (1, 2)
+               for part in ("eh_proj", "embed_tokens")}  # fmt: skip
+    found = locations("glm4moe", shapes, config | {"num_nextn_predict_layers": 2})
+    assert sorted(found) == [
+        "model.layers.0.input_layernorm.weight", "model.layers.0.self_attn.q_proj.weight",
+        "mtp.fc.weight", "mtp.layers.0.input_layernorm.weight",
+        "mtp.layers.0.self_attn.q_proj.weight",
+    ]  # fmt: skip
+    assert "model.layers.1.self_attn.q_proj.weight" in locations("glm4moe", shapes, config)
+
+
+def test_a_gguf_file_drafts_as_its_folder_does(tmp_path: Path) -> None:
+    make_mtp_checkpoint("glm4_moe", tmp_path)
+    folder = Checkpoint.open(tmp_path)
+    file = open_checkpoint(write_gguf(tmp_path, tmp_path / "model.gguf"))
+    given = Options(quant="f32", context=128, max_batch=2, mtp=True)
+    plan, other = (make_plan(each, get_target("cpu"), given) for each in (file, folder))
+    check_equal(other.architecture.config, plan.architecture.config, "config")
+    assert plan.sources.keys() == other.sources.keys() and "mtp.fc.weight" in plan.sources
+    for name, source in plan.sources.items():
+        numbers = file.tensors.read(source), folder.tensors.read(other.sources[name])
+        np.testing.assert_array_equal(*numbers, err_msg=name)
+    file = open_checkpoint(write_gguf(tmp_path, tmp_path / "q8.gguf", lambda name: "Q8_0"))
+    kept = make_plan(file, get_target("cpu"), replace(given, quant="keep")).schemes
+    assert (kept["lm_head.weight"], kept["mtp.lm_head.weight"]) == ("int8_g32", "t4_g32")
+    assert kept["mtp.fc.weight"] == "int8_g32"
 
 
 def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:

@@ -23,6 +23,17 @@ _OF_EXPERTS = {
 _MOST_EXPERTS = 4096
 """Per layer."""
 
+DRAFTS = "mtp.layers.0"
+"""The first layer of multi-token prediction, which alone is read, under Qwen3-Next's names."""
+_OF_DRAFTS = {
+    "nextn.eh_proj": "mtp.fc",
+    "nextn.enorm": "mtp.pre_fc_norm_embedding",
+    "nextn.hnorm": "mtp.pre_fc_norm_hidden",
+    "nextn.shared_head_norm": "mtp.norm",
+}
+_COPIES = ("nextn.embed_tokens", "nextn.shared_head_head")
+"""The model's embedding and head once more."""
+
 FREQUENCIES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors with numbers of the config: `config.py` reads them."""
 _MADE_BY_CONVERTERS = re.compile(r"blk\.\d+\.(attn_rot_embd|rope_freqs|rope_factors_\w+)\.weight")
@@ -117,19 +128,28 @@ class _Map:
         if (match := _OF_LAYER.fullmatch(name)) is None:
             return [self._outer(name)]
         number, part, kind = match[1], match[2], match[3] or ""
-        drafts = self.config.get("num_nextn_predict_layers", 0)
-        if self.layers <= int(number) < self.layers + drafts:
-            return []
+        layer = f"model.layers.{number}"
+        if self._drafts(int(number)):
+            if int(number) > self.layers or part in _COPIES:
+                return []
+            if part in _OF_DRAFTS:
+                return [(_OF_DRAFTS[part] + kind, self._place(name))]
+            layer = DRAFTS
         if part in _OF_EXPERTS and kind == ".weight" and self._routes:
-            return self._experts(name, f"model.layers.{number}", _OF_EXPERTS[part])
+            return self._experts(name, layer, _OF_EXPERTS[part])
         if (join := self.joined.get(part + kind)) is not None:
-            return self._join(join, number, part + kind)
+            return self._join(join, number, layer, part + kind)
         target = self.family.layer.get(part + kind)
         if target is None and part in self.family.layer:
             target = self.family.layer[part] + kind
         if target is None:
             return [(name, self._place(name))]
-        return [(f"model.layers.{number}.{target}", self._place(name, part, kind))]
+        return [(f"{layer}.{target}", self._place(name, part, kind))]
+
+    def _drafts(self, layer: int) -> bool:
+        """Whether it is one of multi-token prediction, which follow the model's own."""
+        more: int = self.config.get("num_nextn_predict_layers", 0)
+        return self.layers <= layer < self.layers + more
 
     @property
     def _routes(self) -> bool:
@@ -176,7 +196,7 @@ class _Map:
             yield target, TensorLocation((Source(name, i),), tuple(shape))
 
     def _join(
-        self, join: JoinedTensor, number: str, part: str
+        self, join: JoinedTensor, number: str, layer: str, part: str
     ) -> Iterable[tuple[str, TensorLocation]]:
         """Registered with the first part; parts of an incomplete join keep their names."""
         names = [f"blk.{number}.{each}" for each in join.parts]
@@ -201,7 +221,7 @@ class _Map:
             )
         rows = None if join.order is None else join.order(self.config)
         shape = (prod(shape),) if join.flat else shape
-        return [(f"model.layers.{number}.{join.target}", TensorLocation(sources, shape, rows))]
+        return [(f"{layer}.{join.target}", TensorLocation(sources, shape, rows))]
 
 
 def _stacked(shape: Shape, transposed: bool) -> tuple[int, int]:

@@ -64,7 +64,11 @@ def write_gguf(
     architecture = architecture_of(config)
     tensors = load_file(folder / "model.safetensors")
     writer = gguf.GGUFWriter(out, architecture, split_max_tensors=split)
-    for key, value in keys_of(config).items():
+    drafts = sum(name.endswith(".eh_proj.weight") for name in tensors)
+    keys = keys_of(config)
+    if drafts:
+        keys |= {"block_count": keys["block_count"] + drafts, "nextn_predict_layers": drafts}
+    for key, value in keys.items():
         add(writer, f"{architecture}.{key}", value)
     for key, value in (metadata or {}).items():
         add(writer, key, value)
@@ -131,7 +135,8 @@ def converted(
     """Tensors under GGUF's names, with the converter's changes."""
     kind = next(k for k, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     layers = config.get("num_hidden_layers") or len(config["layers_block_type"])
-    names = gguf.get_tensor_name_map(kind, layers)
+    drafts = sum(name.endswith(".eh_proj.weight") for name in tensors)
+    names = gguf.get_tensor_name_map(kind, layers + drafts)
     found: dict[str, Array] = {}
     experts: dict[str, dict[int, Array]] = {}
     for original, whole in tensors.items():
