@@ -27,7 +27,7 @@ export async function readAttachment(file: File): Promise<AttachedText> {
     // Reported below.
   }
   throw new AttachmentError(
-    `${file.name} is no text file (UTF-8), and no PNG, JPEG, WebP or GIF; attach one of these.`,
+    `${file.name} is no text file (UTF-8), no sound, and no PNG, JPEG, WebP or GIF; attach one of these.`,
   );
 }
 

@@ -32,7 +32,13 @@ export interface AttachedImage {
   readonly height: number;
 }
 
-export type Attachment = AttachedText | AttachedImage;
+/** A sound attached to a question, a WAV as a data URL. */
+export interface AttachedSound {
+  readonly name: string;
+  readonly url: string;
+}
+
+export type Attachment = AttachedText | AttachedImage | AttachedSound;
 
 /** A tool call. `arguments` is JSON as the model wrote it. */
 export interface ToolCall {

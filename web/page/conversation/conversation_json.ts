@@ -14,6 +14,7 @@ import type {
   ToolCall,
 } from './conversation.js';
 import { isImageUrl } from './images.js';
+import { isSoundUrl } from './sounds.js';
 
 /** The contents of an exported file. */
 interface Export {
@@ -110,6 +111,7 @@ function isAttachment(value: unknown): value is Attachment {
   if (!isText(attachment?.name)) return false;
   const { text, url, width, height } = attachment;
   if (url === undefined) return isText(text);
+  if (isText(url) && isSoundUrl(url)) return true;
   return isText(url) && isImageUrl(url) && isNumber(width) && isNumber(height);
 }
 

@@ -8,7 +8,8 @@
 import { type DBSchema, type IDBPDatabase, type IDBPObjectStore, openDB } from 'idb';
 import type { Message, StoredConversation } from './conversation.js';
 import { isStored } from './conversation_json.js';
-import { EMPTY_URL, isImage } from './images.js';
+import { EMPTY_URL, isImage, isTextFile } from './images.js';
+import { EMPTY_SOUND } from './sounds.js';
 
 /** The storage of records; a Map can implement it. */
 export interface ConversationStore {
@@ -47,7 +48,7 @@ export async function openConversationStore(
   }
 }
 
-/** An image by its conversation, its message, and its position among the attachments. */
+/** An image or a sound by its conversation, its message, and its position among the attachments. */
 type ImageKey = [conversation: string, message: string, position: number];
 
 interface Schema extends DBSchema {
@@ -126,7 +127,7 @@ class DatabaseStore implements ConversationStore {
     const keys = imageKeys(kept.id, kept.messages).filter(([key]) => !urls.has(String(key)));
     const found = await Promise.all(keys.map(async ([key]) => [key, await images.get(key)]));
     for (const [key, url] of found) if (url) urls.set(String(key), String(url));
-    return withUrls(kept, (key) => urls.get(String(key)) ?? EMPTY_URL);
+    return withUrls(kept, (key) => urls.get(String(key)));
   }
 }
 
@@ -149,25 +150,26 @@ async function writeImages(
 function imageKeys(id: string, messages: readonly Message[]): [ImageKey, string][] {
   return messages.flatMap((message) =>
     (message.attachments ?? []).flatMap((attachment, position): [ImageKey, string][] =>
-      isImage(attachment) ? [[[id, message.id, position], attachment.url]] : [],
+      isTextFile(attachment) ? [] : [[[id, message.id, position], attachment.url]],
     ),
   );
 }
 
 function withoutImages(conversation: StoredConversation): StoredConversation {
-  return withUrls(conversation, () => EMPTY_URL);
+  return withUrls(conversation, () => undefined);
 }
 
-/** The conversation with other data of its images. */
+/** The conversation with other data of its images and sounds; undefined: without it. */
 function withUrls(
   conversation: StoredConversation,
-  urlOf: (key: ImageKey) => string,
+  urlOf: (key: ImageKey) => string | undefined,
 ): StoredConversation {
   const messages = conversation.messages.map((message) => {
     if (!message.attachments) return message;
     const attachments = message.attachments.map((attachment, position) => {
-      if (!isImage(attachment)) return attachment;
-      return { ...attachment, url: urlOf([conversation.id, message.id, position]) };
+      if (isTextFile(attachment)) return attachment;
+      const empty = isImage(attachment) ? EMPTY_URL : EMPTY_SOUND;
+      return { ...attachment, url: urlOf([conversation.id, message.id, position]) ?? empty };
     });
     return { ...message, attachments };
   });

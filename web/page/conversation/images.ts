@@ -7,6 +7,7 @@ import type { ImageSize } from '../../src/api.js';
 import { bytes } from '../rendering/format.js';
 import { AttachmentError } from './attachments.js';
 import type { AttachedImage, AttachedText, Attachment, Message } from './conversation.js';
+import { dataUrl } from './data_url.js';
 
 /** Formats that the server decodes. */
 export const FORMATS = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'] as const;
@@ -72,11 +73,11 @@ function scaleWithin(
 }
 
 export function isImage(attachment: Attachment): attachment is AttachedImage {
-  return 'url' in attachment;
+  return 'width' in attachment;
 }
 
 export function isTextFile(attachment: Attachment): attachment is AttachedText {
-  return !isImage(attachment);
+  return 'text' in attachment;
 }
 
 /** Whether a stored or imported URL has an image in it: no page may load one from elsewhere. */
@@ -130,13 +131,4 @@ async function resized(
   context.imageSmoothingQuality = 'high';
   context.drawImage(bitmap, 0, 0, width, height);
   return canvas.convertToBlob({ type: format, quality: JPEG_QUALITY });
-}
-
-function dataUrl(blob: Blob, type: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(new AttachmentError(`The file cannot be read: ${reader.error}`));
-    reader.readAsDataURL(blob.slice(0, blob.size, type));
-  });
 }

@@ -5,6 +5,7 @@ import { requestFields, type Settings, schemaOf, toolsOf } from '../settings/set
 import { withAttachments } from './attachments.js';
 import type { Attachment, Message } from './conversation.js';
 import { isImage, isTextFile } from './images.js';
+import { base64Of, isSound } from './sounds.js';
 
 /** `more`: tools beside those of the settings. `continues`: the last message is an answer to continue. */
 export function requestOf(
@@ -43,14 +44,21 @@ function requestMessage(message: Message): RequestMessage {
   return { role, content, tool_calls };
 }
 
-/** A text, or parts if there are images: those first, as in most templates of models that see. */
+/** A text, or parts if there are images or sounds: those first, as in most templates. */
 function questionContent(
   content: string,
   attachments: readonly Attachment[] = [],
 ): string | readonly RequestPart[] {
   const images = attachments.filter(isImage);
   const text = withAttachments(content, attachments.filter(isTextFile));
-  if (images.length === 0) return text;
-  const parts = images.map(({ url }) => ({ type: 'image_url' as const, image_url: { url } }));
+  const sounds = attachments.filter(isSound);
+  if (images.length + sounds.length === 0) return text;
+  const parts: RequestPart[] = [
+    ...images.map(({ url }) => ({ type: 'image_url' as const, image_url: { url } })),
+    ...sounds.map((sound) => ({
+      type: 'input_audio' as const,
+      input_audio: { data: base64Of(sound), format: 'wav' as const },
+    })),
+  ];
   return text ? [...parts, { type: 'text', text }] : parts;
 }

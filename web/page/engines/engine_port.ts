@@ -30,7 +30,10 @@ export type TabEngineInfo = {
   readonly where: 'tab';
   readonly sampling: Sampling;
   readonly imageSize: ImageSize;
-} & Pick<TabInfo, 'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes' | 'takesImages'>;
+} & Pick<
+  TabInfo,
+  'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes' | 'takesImages' | 'takesSound'
+>;
 
 /** For a model on the server. */
 export interface ServerEngineInfo {
@@ -42,6 +45,8 @@ export interface ServerEngineInfo {
   readonly sampling: Sampling;
   /** Whether the model takes images. */
   readonly takesImages: boolean;
+  /** Whether its prompts may have sound. */
+  readonly takesSound: boolean;
   /** The largest image that gains it anything; empty if the server does not report it. */
   readonly imageSize: ImageSize;
   /** The server's address. */
@@ -52,7 +57,11 @@ export interface ServerEngineInfo {
 /** A part of a message's content. */
 export type RequestPart =
   | { readonly type: 'text'; readonly text: string }
-  | { readonly type: 'image_url'; readonly image_url: { readonly url: string } };
+  | { readonly type: 'image_url'; readonly image_url: { readonly url: string } }
+  | {
+      readonly type: 'input_audio';
+      readonly input_audio: { readonly data: string; readonly format: 'wav' };
+    };
 
 /** A message of OpenAI's API. */
 export interface RequestMessage {

@@ -50,8 +50,8 @@ export class AllEngines implements Engines {
     const known = this.#models.find(({ name }) => name === place.name);
     if (!this.server) throw new Error('this page has no server');
     const facts = { context: null, progress: null, sampling: {}, memoryBytes: null, requests: 0 };
-    const noImages = { takesImages: false, imageSize: {} };
-    const unknown = { name: place.name, state: 'loaded', ...noImages, ...facts } as const;
+    const textOnly = { takesImages: false, takesSound: false, imageSize: {} };
+    const unknown = { name: place.name, state: 'loaded', ...textOnly, ...facts } as const;
     return this.server.engine(known ?? unknown);
   }
 

@@ -32,6 +32,7 @@ export interface ServerModel {
   readonly progress: number | null;
   readonly sampling: Sampling;
   readonly takesImages: boolean;
+  readonly takesSound: boolean;
   readonly imageSize: ImageSize;
   /** Planned while it is loaded; null if the server does not say. */
   readonly memoryBytes: number | null;
@@ -122,13 +123,14 @@ export class Server {
     }
   }
 
-  engine({ name, context, sampling, takesImages, imageSize }: ServerModel): ChatEngine {
+  engine({ name, context, sampling, takesImages, takesSound, imageSize }: ServerModel): ChatEngine {
     const info = {
       where: 'server',
       model: name,
       context,
       sampling,
       takesImages,
+      takesSound,
       imageSize,
       address: this.#base,
       notes: [],
@@ -167,6 +169,7 @@ function modelOf(row: ListedModel): ServerModel {
     progress: numberOr(progress),
     sampling: samplingOf(row.default_sampling),
     takesImages: Array.isArray(input_modalities) && input_modalities.includes('image'),
+    takesSound: Array.isArray(input_modalities) && input_modalities.includes('audio'),
     imageSize: imageSizeOf(image_size),
     memoryBytes: numberOr(row.memory_bytes),
     requests: numberOr(row.requests) ?? 0,

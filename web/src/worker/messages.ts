@@ -45,6 +45,8 @@ export interface TabInfo {
   readonly bytes: PlannedBytes;
   /** Whether the model takes images: it has a vision tower, and this host decodes them. */
   readonly takesImages: boolean;
+  /** Whether its prompts may have sound. */
+  readonly takesSound: boolean;
   /** Whether the model transcribes recordings, and nothing else. */
   readonly transcribes: boolean;
   /** Notes for the user, a sentence each. */

@@ -174,6 +174,7 @@ export function infoOf(
     capacity: plan.capacity,
     bytes: tower ? sumOf(plan.bytes, tower.bytes) : plan.bytes,
     takesImages: tower !== undefined && plan.vision !== null,
+    takesSound: tower !== undefined && plan.audioInput !== null,
     transcribes: plan.audio !== null,
     notes: [...notes, ...plan.notes],
     startup,

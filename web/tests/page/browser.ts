@@ -106,6 +106,29 @@ export async function ask(page: Page, question: string): Promise<void> {
   await page.locator('.question-text', { hasText: question }).last().waitFor();
 }
 
+/** Paste into the message field, or drop on it, files of these bytes. */
+export async function give(
+  page: Page,
+  how: 'paste' | 'drop',
+  names: readonly string[],
+  base64: string,
+) {
+  await field(page).evaluate(
+    (element, [how, names, base64]) => {
+      const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+      const data = new DataTransfer();
+      for (const name of names) data.items.add(new File([bytes], name));
+      const common = { bubbles: true, cancelable: true };
+      element.dispatchEvent(
+        how === 'paste'
+          ? new ClipboardEvent('paste', { clipboardData: data, ...common })
+          : new DragEvent('drop', { dataTransfer: data, ...common }),
+      );
+    },
+    [how, names, base64] as const,
+  );
+}
+
 /** The last answer, once it is complete. */
 export async function answered(page: Page): Promise<string> {
   const last = page.locator('.message').last();

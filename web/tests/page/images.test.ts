@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { expect, test } from 'vitest';
 import type { decode } from '../../src/multimodal/decode.js';
-import { answered, ask, field, inChromium, look, open, started } from './browser.js';
+import { answered, ask, field, give, inChromium, look, open, started } from './browser.js';
 
 inChromium();
 
@@ -37,24 +37,6 @@ function drawn(page: Page, { type = 'image/png', width = 40, height = 30 }: Draw
       return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
     },
     [type, width, height] as const,
-  );
-}
-
-/** Paste into the message field, or drop on it, files of these bytes. */
-async function give(page: Page, how: 'paste' | 'drop', names: readonly string[], base64: string) {
-  await field(page).evaluate(
-    (element, [how, names, base64]) => {
-      const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-      const data = new DataTransfer();
-      for (const name of names) data.items.add(new File([bytes], name));
-      const common = { bubbles: true, cancelable: true };
-      element.dispatchEvent(
-        how === 'paste'
-          ? new ClipboardEvent('paste', { clipboardData: data, ...common })
-          : new DragEvent('drop', { dataTransfer: data, ...common }),
-      );
-    },
-    [how, names, base64] as const,
   );
 }
 
@@ -260,7 +242,7 @@ test('more than a request can have, other formats and damaged images are refused
   await give(page, 'drop', ['bad.png'], png.slice(0, 40));
   await alert.getByText('bad.png is damaged').waitFor();
   await give(page, 'drop', ['a.bmp'], btoa('BM\xff\0'));
-  await alert.getByText('a.bmp is no text file (UTF-8), and no PNG').waitFor();
+  await alert.getByText('a.bmp is no text file (UTF-8), no sound, and no PNG').waitFor();
 });
 
 test('a model that reads text only, here or on the GPU, refuses images by name', async () => {

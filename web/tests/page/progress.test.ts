@@ -137,6 +137,7 @@ test('the model that a page starts', () => {
     progress: null,
     sampling: {},
     takesImages: false,
+    takesSound: false,
     imageSize: {},
     memoryBytes: null,
     requests: 0,

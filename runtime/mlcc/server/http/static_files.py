@@ -40,15 +40,16 @@ ANY_HOST = ("https:", "http://localhost:*", "http://127.0.0.1:*")
 
 def policy(connects: Sequence[str]) -> str:
     """Return the Content-Security-Policy. Scripts load from this host only; WebAssembly may be
-    compiled. Images are this host's, or data URLs: a visitor attached them. `connects` are the
-    sources beside this host that the page may reach: ANY_HOST for models, or the URLs of MCP
-    servers. No other connection leaves this host."""
+    compiled. Images and sounds are this host's, or data URLs: a visitor attached them. `connects`
+    are the sources beside this host that the page may reach: ANY_HOST for models, or the URLs of
+    MCP servers. No other connection leaves this host."""
     more = "".join(f" {source}" for source in connects)
     return "; ".join(
         (
             "default-src 'self'",
             "script-src 'self' 'wasm-unsafe-eval'",
             "img-src 'self' data:",
+            "media-src 'self' data:",
             f"connect-src 'self'{more}",
             "object-src 'none'",
             "base-uri 'none'",

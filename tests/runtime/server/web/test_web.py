@@ -132,6 +132,7 @@ def test_the_whole_policy() -> None:
         "default-src 'self'",
         "script-src 'self' 'wasm-unsafe-eval'",
         "img-src 'self' data:",
+        "media-src 'self' data:",
         "connect-src 'self'",
         "object-src 'none'",
         "base-uri 'none'",
@@ -139,7 +140,7 @@ def test_the_whole_policy() -> None:
         "frame-ancestors 'none'",
     ]
     assert static_files.policy([]).split("; ") == rules
-    rules[3] += " https: http://localhost:* http://127.0.0.1:*"
+    rules[4] += " https: http://localhost:* http://127.0.0.1:*"
     assert static_files.policy(static_files.ANY_HOST).split("; ") == rules
 
 

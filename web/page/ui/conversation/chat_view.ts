@@ -7,6 +7,7 @@ import { AttachmentError } from '../../conversation/attachments.js';
 import { Chat } from '../../conversation/chat.js';
 import {
   type AttachedImage,
+  type AttachedSound,
   type Attachment,
   Conversation,
   type Message,
@@ -14,6 +15,7 @@ import {
 import { checkImages, imagesOf, isImage } from '../../conversation/images.js';
 import type { Change, Library } from '../../conversation/library.js';
 import { Sentences } from '../../conversation/sentences.js';
+import { checkSounds, isSound, soundsOf } from '../../conversation/sounds.js';
 import type { ChatEngine, EngineInfo } from '../../engines/engine_port.js';
 import { errorText } from '../../engines/error_advice.js';
 import type { Settings } from '../../settings/settings.js';
@@ -90,6 +92,7 @@ export class ChatView {
       onSend: (text, attachments) => this.#ask(text, attachments),
       onStop: () => this.#chat.stop(),
       checkImages: (images) => this.#checkImages(images),
+      checkSounds: (sounds) => this.#checkSounds(sounds),
       onError: (error) => this.showError(error),
     });
     this.log = h('div', 'log-place', this.#welcome.element, this.#log.element);
@@ -171,6 +174,7 @@ export class ChatView {
     for (const note of info.notes) this.#notices.add(note, 'note');
     this.#welcome.show(info, isLoaded);
     this.#composer.takeImages(info.takesImages, info.imageSize);
+    this.#composer.takeSound(info.takesSound);
     this.#announcer.say(
       `${info.model} ${isLoaded ? 'is ready' : 'loads with the first question'}.`,
     );
@@ -271,10 +275,12 @@ export class ChatView {
   /** Why a request of the conversation with these attachments cannot be sent: the model or the
    * conversation may be another than when they were attached. */
   #refusalOf(attachments: readonly Attachment[]): AttachmentError | null {
+    const { messages } = this.#conversation;
     const images = attachments.filter(isImage);
-    if (images.length + imagesOf(this.#conversation.messages).length === 0) return null;
+    const sounds = attachments.filter(isSound);
     try {
-      this.#checkImages(images);
+      if (images.length + imagesOf(messages).length > 0) this.#checkImages(images);
+      if (sounds.length + soundsOf(messages).length > 0) this.#checkSounds(sounds);
     } catch (error) {
       if (error instanceof AttachmentError) return error;
       throw error;
@@ -286,12 +292,24 @@ export class ChatView {
   #checkImages(images: readonly AttachedImage[]): void {
     const info = this.#context.model()?.info;
     if (info && !info.takesImages) {
-      const name = info.where === 'tab' ? `On your GPU, ${info.model}` : info.model;
+      const reads = info.takesSound ? '' : ' reads text only and';
       throw new AttachmentError(
-        `${name} reads text only and takes no images. Choose a model that sees.`,
+        `${nameOf(info)}${reads} takes no images. Choose a model that sees.`,
       );
     }
     checkImages([...imagesOf(this.#conversation.messages), ...images]);
+  }
+
+  /** Raises AttachmentError if the model takes no sound, or not so much more. */
+  #checkSounds(sounds: readonly AttachedSound[]): void {
+    const info = this.#context.model()?.info;
+    if (info && !info.takesSound) {
+      const reads = info.takesImages ? '' : ' reads text only and';
+      throw new AttachmentError(
+        `${nameOf(info)}${reads} takes no sound. Choose a model that hears.`,
+      );
+    }
+    checkSounds([...soundsOf(this.#conversation.messages), ...sounds]);
   }
 
   #with(act: (model: ChatEngine, settings: Settings) => Promise<void>): void {
@@ -350,4 +368,8 @@ export class ChatView {
     const most = context ? ` of ${context.toLocaleString('en')}` : '';
     setText(this.#room, used ? `${used.toLocaleString('en')}${most} tokens` : '');
   }
+}
+
+function nameOf(info: EngineInfo): string {
+  return info.where === 'tab' ? `On your GPU, ${info.model}` : info.model;
 }

@@ -1,13 +1,14 @@
 /**
  * The message field: Enter sends, Shift and Enter adds a line; the button stops a running answer.
- * Text files can be attached, and images for a model that takes them: by button, by paste, or
- * dropped. The draft's text survives a reload.
+ * Text files can be attached, and images and sounds for a model that takes them: by button, by
+ * paste, or dropped. The draft's text survives a reload.
  */
 
 import type { ImageSize } from '../../../src/api.js';
 import { readAttachment } from '../../conversation/attachments.js';
-import type { AttachedImage, Attachment } from '../../conversation/conversation.js';
+import type { AttachedImage, AttachedSound, Attachment } from '../../conversation/conversation.js';
 import { FORMATS, imageFormat, isImage, readImage } from '../../conversation/images.js';
+import { isSound, isSoundFile, readSound, SOUNDS } from '../../conversation/sounds.js';
 import { storeText, type TextStore } from '../../settings/storage.js';
 import { button, h, relabel } from '../dom.js';
 import { perFrame } from '../frame.js';
@@ -19,6 +20,8 @@ export interface ComposerEvents {
   onStop(): void;
   /** Raises AttachmentError if the next question cannot have these images. */
   checkImages(images: readonly AttachedImage[]): void;
+  /** Raises AttachmentError if the next question cannot have these sounds. */
+  checkSounds(sounds: readonly AttachedSound[]): void;
   /** A file could not be attached. */
   onError(error: unknown): void;
 }
@@ -34,6 +37,7 @@ export class Composer {
   readonly #store: TextStore | null;
   #attachments: Attachment[] = [];
   readonly #attachImages: HTMLButtonElement;
+  readonly #attachSounds: HTMLButtonElement;
   #imageSize: ImageSize = {};
   #isBusy = false;
   /** Files that are being read. */
@@ -60,7 +64,10 @@ export class Composer {
     this.#attachImages = button('Attach images', 'icon', () => this.#pick(FORMATS), icon('image'));
     this.#attachImages.classList.add('attach');
     this.#attachImages.hidden = true;
-    const buttons = h('div', 'attach-buttons', attach, this.#attachImages);
+    this.#attachSounds = button('Attach sounds', 'icon', () => this.#pick(SOUNDS), icon('sound'));
+    this.#attachSounds.classList.add('attach');
+    this.#attachSounds.hidden = true;
+    const buttons = h('div', 'attach-buttons', attach, this.#attachImages, this.#attachSounds);
     const label = h('label', { class: 'unseen', attributes: { for: 'message' } }, 'Message');
     const row = h('div', 'composer-row', buttons, label, this.#field, this.#button);
     this.element = h('form', 'composer', this.#chips, row);
@@ -73,6 +80,10 @@ export class Composer {
   takeImages(takesImages: boolean, size: ImageSize): void {
     this.#attachImages.hidden = !takesImages;
     this.#imageSize = size;
+  }
+
+  takeSound(takesSound: boolean): void {
+    this.#attachSounds.hidden = !takesSound;
   }
 
   focus(): void {
@@ -106,7 +117,15 @@ export class Composer {
   async #read(file: File): Promise<void> {
     const format = await imageFormat(file);
     if (format === null) {
-      this.#attachments.push(await readAttachment(file));
+      const sounds = this.#attachments.filter(isSound);
+      if (!(await isSoundFile(file))) {
+        this.#attachments.push(await readAttachment(file));
+        return;
+      }
+      this.#events.checkSounds(sounds);
+      const sound = await readSound(file);
+      this.#events.checkSounds([...sounds, sound]);
+      this.#attachments.push(sound);
       return;
     }
     this.#events.checkImages(this.#attachments.filter(isImage)); // before a long decoding
@@ -183,7 +202,8 @@ export class Composer {
       this.focus();
     };
     const close = button(label, 'icon', remove, icon('close'));
-    if (!isImage(attachment)) return h('li', 'chip', attachment.name, close);
+    const sign = isSound(attachment) ? [icon('sound')] : [];
+    if (!isImage(attachment)) return h('li', 'chip', ...sign, attachment.name, close);
     return h('li', 'chip chip-image', imageView(attachment, attachment.name), close);
   }
 

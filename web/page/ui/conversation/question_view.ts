@@ -1,7 +1,8 @@
 /** The view of a question: its text, its files, and the form to edit it. */
 
-import type { AttachedText, Message } from '../../conversation/conversation.js';
+import type { AttachedSound, AttachedText, Message } from '../../conversation/conversation.js';
 import { isImage, isTextFile } from '../../conversation/images.js';
+import { isSound } from '../../conversation/sounds.js';
 import { bytes } from '../../rendering/format.js';
 import { copyButton } from '../copy.js';
 import { button, h } from '../dom.js';
@@ -43,13 +44,16 @@ export class QuestionView {
     const text = content ? [h('p', 'question-text', content)] : [];
     if (role === 'tool') text.unshift(h('p', 'muted', 'Result of a tool'));
     const files = attachments.filter(isTextFile).map(textView);
-    this.#body.replaceChildren(...this.#images(), ...files, ...text);
+    this.#body.replaceChildren(...this.#media(), ...files, ...text);
     this.element.classList.remove('editing');
   }
 
-  #images(): HTMLElement[] {
-    const images = (this.#message.attachments ?? []).filter(isImage);
-    return images.length > 0 ? [h('div', 'images', ...images.map(imageButton))] : [];
+  /** The images, and the sounds. */
+  #media(): HTMLElement[] {
+    const attachments = this.#message.attachments ?? [];
+    const images = attachments.filter(isImage);
+    const shown = images.length > 0 ? [h('div', 'images', ...images.map(imageButton))] : [];
+    return [...shown, ...attachments.filter(isSound).map(soundView)];
   }
 
   #write(): void {
@@ -75,7 +79,7 @@ export class QuestionView {
     });
     const buttons = [button('Cancel', 'plain', cancel), button('Ask', 'primary', send)];
     this.element.classList.add('editing');
-    this.#body.replaceChildren(...this.#images(), field, h('div', 'actions', ...buttons));
+    this.#body.replaceChildren(...this.#media(), field, h('div', 'actions', ...buttons));
     field.focus();
   }
 }
@@ -86,4 +90,10 @@ function textView({ name, text }: AttachedText): HTMLElement {
   const summary = h('summary', '', icon('file'), h('span', '', name), h('span', 'muted', size));
   const attributes = { tabindex: '0', role: 'region', 'aria-label': name };
   return h('details', 'fold', summary, h('pre', { attributes }, text));
+}
+
+/** A sound, to be played. */
+function soundView({ name, url }: AttachedSound): HTMLElement {
+  const attributes = { src: url, controls: '', 'aria-label': name, title: name };
+  return h('audio', { class: 'sound', attributes });
 }

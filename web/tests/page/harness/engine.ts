@@ -101,6 +101,7 @@ class ScriptedEngine implements ChatEngine {
     sampling: { temperature: 0.7 },
     bytes: { weights: 12.6 * MB, caches: 25.1 * MB, workspace: 8.4 * MB, adapters: 0 },
     takesImages: script === 'sees',
+    takesSound: script === 'hears',
     imageSize: {},
     notes: script === 'notes' ? [NOTE] : [],
   };

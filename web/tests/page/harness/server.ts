@@ -102,6 +102,10 @@ function models(words: URLSearchParams): readonly object[] {
       return { ...model, state: isLoaded ? 'loaded' : 'unloaded', memory_bytes, requests: 0 };
     });
   }
+  if (words.has('hears')) {
+    const [small, ...others] = MODELS;
+    return [{ ...small, input_modalities: ['text', 'audio'] }, ...others];
+  }
   if (words.has('sees')) {
     const [small, ...others] = MODELS;
     const image_size = words.has('small-images') ? { max_pixels: 20_000 } : undefined;
