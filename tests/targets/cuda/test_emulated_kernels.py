@@ -76,6 +76,9 @@ FRAGMENTS = (
     ((4112, 64), "k5_g32", (2,), False),  # two tiles a warp, the last one alone
 )
 LONG_FRAGMENTS = (
+    ((48, 320), "iq4_nl", (2, 9), False),
+    ((48, 256), "iq4_xs", (2, 65), False),
+    ((48, 128), "mxfp4", (3, 9), False),
     ((48, 128), "int8_g32", (2, 9), False),
     ((16, 192), "int4_g32", (3,), False),  # lanes read eight bytes at a time, some warps nothing
     ((144, 256), "t4_g32", (0, 8, 30, 50, 130), True),

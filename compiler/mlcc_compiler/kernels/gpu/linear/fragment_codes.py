@@ -8,9 +8,11 @@ of the two sides (columns 0 to 3 and 4 to 7 of a unit). `fragment_gemv.py` adds 
   where a code lies four bits higher: float16 1024 + code and 64 + code. The bits of the narrower
   planes are moved beside them.
 - **8 bits**: a byte permutation puts each byte below the upper byte of 1024.
-- **Curves** (`t4_g32`, `t5_g32`): byte permutations look up eight magnitudes at a time, and put
-  each below a byte with its sign. Such a float16 is subnormal, 2**-24 times an integer, which
-  tensor cores multiply exactly.
+- **Signs and magnitudes** (the curves `t4_g32` and `t5_g32`, MXFP4): byte permutations look up
+  eight magnitudes at a time, and put each below a byte with its sign. Such a float16 is subnormal,
+  2**-24 times an integer, which tensor cores multiply exactly.
+- **Other tables** (IQ4): the bytes of both halves of the table are looked up and one of them
+  chosen, by byte permutations too; then as 8 bits.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.linear import mma
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind
-from mlcc_compiler.kernels.planes import Plane, planes_of
+from mlcc_compiler.kernels.planes import Plane, integers, planes_of
+from mlcc_compiler.quantization import Scheme
 
 Words = Sequence[Sequence[Expr]]
 """Of each plane, the words of a unit."""
 _ONE_K, _SIXTY_FOUR = 0x6400, 0x5400
 """The float16 1024 and 64."""
 _LOW, _HIGH = 0x000F000F, 0x00F000F0
+_TOPS = 0x80808080
+"""The top bit of each byte."""
 _ZEROS = 0x80008000
 """A pair of -0: what an addition leaves as it is."""
 
@@ -121,22 +126,23 @@ class ByteCodes(_Exact):
         return [found[i] for i in range(4)]
 
 
-class CurveCodes(_Exact):
-    """Codes of a curve, stored as sign and place in a table of magnitudes (`fragments.py`)."""
+class MagnitudeCodes(_Exact):
+    """Codes that are a sign and a place in a table of magnitudes: of MXFP4, and as curves are
+    stored (`fragments.py`), less a constant."""
 
     columns = (0, 1, 2, 3, 4, 5, 6, 7)
-    factor = 2.0**24
-    times, unit = 2.0**15, 2.0**-9
+    times = 2.0**15
 
     def __init__(self, packing: GpuPacking, count: Expr) -> None:
         how = packing.scheme
-        assert how.curve is not None
-        self.bits, below = how.bits, how.curve[1]
-        self.below = below
-        magnitudes = bytes(int(value) + below for value in how.table[how.middle :])
-        fours = [magnitudes[i : i + 4] for i in range(0, len(magnitudes), 4)]
-        self.table = mma.held([int.from_bytes(four, "little") for four in fours], count)
-        self.excess = (_twice(0x8000 | below),) * 2
+        self.bits, self.below = how.bits, how.curve[1] if how.curve else 0
+        values, step = _integers(how)
+        self.factor, self.unit = 2.0**24 * step, 2.0**-9 / step
+        # a curve's upper half is positive, MXFP4's lower
+        self.flipped = _TOPS if how.curve else 0
+        positive = values[how.middle :] if how.curve else values[: how.middle]
+        self.table = _held([value + self.below for value in positive], count)
+        self.excess = (_twice(0x8000 | self.below),) * 2
 
     def pairs(self, words: Words, t: Expr) -> list[Expr]:
         """See NibbleCodes."""
@@ -152,7 +158,7 @@ class CurveCodes(_Exact):
     @property
     def added(self) -> tuple[int, int]:
         """See _Exact."""
-        return (_twice(int(np.float16(-self.below * self.unit).view(np.uint16))),) * 2
+        return (_twice(int(np.float16(-self.below * 2.0**-9).view(np.uint16))),) * 2
 
     def _magnitudes(self, nibbles: Expr) -> list[Expr]:
         if self.bits == 4:
@@ -178,14 +184,58 @@ class CurveCodes(_Exact):
         else:
             word = bind(plane << (T.int32(6) - t * 2).astype("uint32"))
             some = [word << T.uint32(1), word]
-        top = 0x80808080
-        return [bind(mma.masked(bind(word), top, top)) for word in some]
+        return [bind(mma.masked(bind(word), _TOPS, self.flipped)) for word in some]
+
+
+class TableCodes(_Exact):
+    """Codes of 4 bits that are places in any table of bytes."""
+
+    columns = (0, 1, 2, 3, 4, 5, 6, 7)
+
+    def __init__(self, packing: GpuPacking, count: Expr) -> None:
+        values, self.factor = _integers(packing.scheme)
+        self.unit = 1 / self.factor
+        self.table = _held([value + 128 for value in values], count)
+        self.excess = (_negative(_ONE_K, 128),) * 2
+
+    def pairs(self, words: Words, t: Expr) -> list[Expr]:
+        """See NibbleCodes."""
+        ((nibbles,),) = words
+        places = bind(T.bitwise_and(nibbles, T.uint32(0x77777777)))
+        upper = bind(mma.masked(bind(nibbles >> T.uint32(1)), 0x44444444, 0x32103210))
+        halves = []
+        for by in (0, 16):
+            place, chosen = (bind(word >> T.uint32(by)) for word in (places, upper))
+            parts = [bind(mma.permuted(*self._two(i), place)) for i in range(2)]
+            halves.append(bind(mma.permuted(parts[0], parts[1], chosen)))
+        found = Local(4, "uint32")
+        for i in range(4):  # as in MagnitudeCodes, each below the upper byte of 1024
+            selector = i // 2 | 4 << 4 | (i // 2 + 2) << 8 | 4 << 12
+            found[i] = mma.permuted(halves[i % 2], T.uint32(_ONE_K >> 8), selector)
+        return [found[i] for i in range(4)]
+
+    def _two(self, half: int) -> tuple[Expr, Expr]:
+        return self.table[2 * half], self.table[2 * half + 1]
+
+
+def _integers(how: Scheme) -> tuple[Sequence[int], float]:
+    """The values of a table as int8 numbers, and their factor."""
+    found = integers(how.table)
+    assert found is not None
+    return found
+
+
+def _held(values: Sequence[int], count: Expr) -> list[Expr]:
+    """Bytes in registers, four in each."""
+    fours = [bytes(values[i : i + 4]) for i in range(0, len(values), 4)]
+    return mma.held([int.from_bytes(four, "little") for four in fours], count)
 
 
 def codes_of(packing: GpuPacking, count: Expr) -> Any:
     """How the codes of a packing become float16; count: rows of x."""
-    if packing.mirrored:
-        return CurveCodes(packing, count)
+    if table := packing.scheme.table:
+        even = all(table[i] == -table[i + len(table) // 2] for i in range(len(table) // 2))
+        return (MagnitudeCodes if packing.mirrored or even else TableCodes)(packing, count)
     return (ByteCodes if packing.scheme.bits == 8 else NibbleCodes)(packing)
 
 

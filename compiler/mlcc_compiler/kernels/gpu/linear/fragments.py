@@ -50,10 +50,17 @@ _BITS = (4, 5, 6, 8)
 
 def fits(k: int, scheme: Scheme, parts: Sequence[range]) -> bool:
     """Whether a matrix of such rows, in such parts, can be stored in this order."""
-    if scheme.bits not in _BITS or (scheme.table and not mirrored(scheme)):
+    if scheme.bits not in _BITS:
+        return False
+    if scheme.table and not mirrored(scheme) and (scheme.bits != 4 or not _bytes(scheme)):
         return False
     whole = k % STRETCH == 0 and all(len(rows) % EDGE == 0 for rows in parts)
     return whole and scheme.group_of(k) % STRETCH == 0
+
+
+def _bytes(scheme: Scheme) -> bool:
+    """Whether a table's values are bytes."""
+    return planes.integers(scheme.table) is not None
 
 
 def mirrored(scheme: Scheme) -> bool:
