@@ -17,6 +17,7 @@ from benchmarks.gpu.count import Count, disassembled, table
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import STRETCH
 from mlcc_compiler.kernels.gpu.linear.linear import linear_part
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
@@ -33,8 +34,12 @@ def counts(
     """The kernels of a linear layer [n, k]. Raises TargetError."""
     row = get_target("cuda", Choices(archs=(arch,)))
     gpu = replace(Gpu.of(row), fragments=fragments)
-    kernel = linear_part(gpu, packing(gpu, (n, k), scheme), 0, False)
-    return counts_of(kernel.with_attr("global_symbol", "linear"), arch)
+    form = packing(gpu, (n, k), scheme)
+    kernel = linear_part(gpu, form, 0, False)
+    found = counts_of(kernel.with_attr("global_symbol", "linear"), arch)
+    if form.fragments and form.group < STRETCH:  # few rows are multiplied once for each group
+        found[0] = replace(found[0], weights=found[0].weights * form.group / STRETCH)
+    return found
 
 
 def counts_of(kernel: Any, arch: str = "sm_90") -> list[Count]:

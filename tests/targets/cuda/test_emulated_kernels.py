@@ -76,6 +76,8 @@ FRAGMENTS = (
     ((4112, 64), "k5_g32", (2,), False),  # two tiles a warp, the last one alone
 )
 LONG_FRAGMENTS = (
+    ((48, 512), "q6_k", (2, 9, 65), False),
+    ((32, 96), "int4a_g16", (3, 20), False),
     ((48, 320), "iq4_nl", (2, 9), False),
     ((48, 256), "iq4_xs", (2, 65), False),
     ((48, 128), "mxfp4", (3, 9), False),

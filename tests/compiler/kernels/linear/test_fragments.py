@@ -65,9 +65,9 @@ def test_parts_are_whole_tiles() -> None:
 
 
 def test_which_weights_have_it() -> None:
-    for name, k in (("int4a_g16", 256), ("int3_g64", 256), ("int4_g16", 48), ("bf16", 256)):
+    for name, k in (("int4_g8", 256), ("int3_g64", 256), ("int4_g16", 48), ("bf16", 256)):
         assert not packing(GPU, (64, k), name).fragments
-    for name in ("int4a_g128", "q4_k", "k5_g64", "k6_g32", "int8_row", "mxfp4", "iq4_xs"):
+    for name in ("int4a_g128", "q4_k", "k5_g64", "k6_g32", "q6_k", "int8_row", "mxfp4", "iq4_xs"):
         assert packing(GPU, (64, 256), name).fragments
     assert not packing(Gpu(), (64, 256), "int4_g32").fragments
 

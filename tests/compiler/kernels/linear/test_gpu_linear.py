@@ -88,7 +88,7 @@ def check_fragments(
         y = run(factory, (packing, 0, bias), inputs, [((n, sizes[0]), "float32")], gpu)
         error = np.abs(y[0] - twin.linear(x, weight, b))
         assert (error <= bound(gpu, x, weight, fragments=True)).all(), (n, error.max())
-        if n and bias:
+        if n and bias:  # where no weight beside it is 0: there the excess of codes shows
             x[:, 3] = 1e5  # beyond float16's range: its largest number
             inputs[0], shape = x, [((n, sizes[0]), "float32")]
             far = run(factory, (packing, 0, bias), inputs, shape, gpu)

@@ -234,7 +234,7 @@ class _Products:
         """A stretch of a tile of W as float16: the left side of two instructions."""
         rows = []
         for half in range(2):
-            scaling = self.lane.scaling(self.tiles[number], half, stretch)
+            scaling = self.lane.scaling(self.tiles[number], half, stretch, self.lane.t // 2)
             scale = bind(scaling.scale * real(1 / self.codes.unit))
             offset = scaling.offset
             words = [

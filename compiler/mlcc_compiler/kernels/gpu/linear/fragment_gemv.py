@@ -117,16 +117,32 @@ class _Products:
                 self._add_stretch(chunk * self.span + i, rows)
 
     def _add_stretch(self, stretch: Expr, words: list[list[list[list[Expr]]]]) -> None:
-        x = self._x(stretch)
-        start, offset = self._start(x), self._sum_of(x)
+        parts = self._parts(self._x(stretch))
+        starts = [(self._start(x), self._sum_of(x)) for x in parts]
         for number, tile in enumerate(self.tiles):
-            raw = self._raw(words[number], x, start)
-            scalings = [self.lane.scaling(tile, half, stretch) for half in range(2)]
-            for j in range(SUMS):
-                at, scaling = number * SUMS + j, scalings[j // 2]
-                self.sums[at] = self.sums[at] + raw[j] * scaling.scale
-                if scaling.offset is not None and offset is not None:
-                    self.sums[at] = self.sums[at] + offset[j] * scaling.offset
+            pairs = [self.codes.pairs(row, self.lane.t) for row in words[number]]
+            for part, x in enumerate(parts):
+                start, offset = starts[part]
+                raw = self._raw(pairs, x, start)
+                scalings = [self.lane.scaling(tile, half, stretch, part) for half in range(2)]
+                for j in range(SUMS):
+                    at, scaling = number * SUMS + j, scalings[j // 2]
+                    self.sums[at] = self.sums[at] + raw[j] * scaling.scale
+                    if scaling.offset is not None and offset is not None:
+                        self.sums[at] = self.sums[at] + offset[j] * scaling.offset
+
+    def _parts(self, x: list[Expr]) -> list[list[Expr]]:
+        """x for each scale of a stretch: of two groups of 16, whose lanes' numbers are 0 for the
+        other."""
+        if self.reader.packing.group % STRETCH == 0:
+            return [x]
+        found = []
+        for part in range(2):
+            own, pairs = self.lane.t // 2 == part, Local(len(x), "uint32")
+            for i, pair in enumerate(x):
+                pairs[i] = T.Select(own, pair, T.uint32(0))
+            found.append([pairs[i] for i in range(len(x))])
+        return found
 
     def _x(self, stretch: Expr) -> list[Expr]:
         """Unit t of a stretch in pairs, in the order of the codes."""
@@ -153,10 +169,10 @@ class _Products:
             start = _cells(sums)
         return sums
 
-    def _raw(self, words: list[list[list[Expr]]], x: list[Expr], start: Local) -> Local:
+    def _raw(self, rows: list[list[Expr]], x: list[Expr], start: Local) -> Local:
         """The products of a stretch, unscaled."""
         raw, before = Local(SUMS), _cells(start)
-        upper, lower = (self.codes.pairs(row, self.lane.t) for row in words)
+        upper, lower = rows
         for side in range(2):
             at = 2 * side
             a = [upper[at], lower[at], upper[at + 1], lower[at + 1]]

@@ -47,8 +47,12 @@ class Lane:
             held.append((words, unit))
         return lambda i: [[words[i * n + j] for j in range(n)] for words, n in held]
 
-    def scaling(self, tile: Expr, half: int, stretch: Expr) -> Scaling:
-        """Emit the scale of a stretch of row g or g + 8."""
-        per_group = self.reader.packing.group // STRETCH
-        group = stretch if per_group == 1 else tirx.floordiv(stretch, per_group)
+    def scaling(self, tile: Expr, half: int, stretch: Expr, part: Expr) -> Scaling:
+        """Emit the scale of a stretch of row g or g + 8; part: which of two groups, if it has
+        two."""
+        size = self.reader.packing.group
+        if size < STRETCH:
+            group = stretch * (STRETCH // size) + part
+        else:
+            group = stretch if size == STRETCH else tirx.floordiv(stretch, size // STRETCH)
         return self.reader.scaling(TileRow(tile, self.g, half), group)

@@ -55,7 +55,12 @@ def fits(k: int, scheme: Scheme, parts: Sequence[range]) -> bool:
     if scheme.table and not mirrored(scheme) and (scheme.bits != 4 or not _bytes(scheme)):
         return False
     whole = k % STRETCH == 0 and all(len(rows) % EDGE == 0 for rows in parts)
-    return whole and scheme.group_of(k) % STRETCH == 0
+    return whole and _groups_fit(scheme.group_of(k))
+
+
+def _groups_fit(group: int) -> bool:
+    """Whether stretches are whole groups, one or two, or the other way round."""
+    return group % STRETCH == 0 or group == STRETCH // 2
 
 
 def _bytes(scheme: Scheme) -> bool:
