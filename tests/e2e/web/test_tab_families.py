@@ -1,6 +1,6 @@
-"""In a tab of Chromium, a Mistral 3, whose images have tokens of text between their lines, and a
-LLaVA-OneVision, whose tiles' rows are packed: the tower on its GPU in software, the same answers as
-transformers'."""
+"""In a tab of Chromium, a Mistral 3, whose images have tokens of text between their lines, a
+LLaVA-OneVision, whose tiles' rows are packed, and both kinds of Gemma 4: the tower on its GPU in
+software, the same answers as transformers'."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def seen_by(family: str, row: str) -> Any:
 SHOWN = [
     seen_by("mistral3", "mistral3-images"),
     seen_by("llava_onevision", "llava-onevision"),
+    seen_by("gemma4", "gemma4-images"),
+    seen_by("gemma4-both-ways", "gemma4-images"),
 ]
 
 
