@@ -173,9 +173,9 @@ class WeightReader:
             def one(at: Expr) -> Scaling:
                 scale, minimum = level, least
                 if load_scales is not None:
-                    scale = bind(level * _signed_byte(self.gpu, load_scales(at)))
+                    scale = bind(level * _signed_byte(self.packing, load_scales(at)))
                 if load_minima is not None:
-                    minimum = bind(minimum * _signed_byte(self.gpu, load_minima(at)))
+                    minimum = bind(minimum * _signed_byte(self.packing, load_minima(at)))
                 if zero_word is None:
                     return Scaling(scale, minimum)
                 zero = and_(zero_word >> (tirx.floormod(at, _GROUPS) * 8).astype("uint32"), 255)
@@ -228,9 +228,9 @@ def _widen_f16(gpu: Gpu, word: Expr, less: int = 0) -> Expr:
     return bind(T.reinterpret("float32", bits))
 
 
-def _signed_byte(gpu: Gpu, word: Expr) -> Expr:
+def _signed_byte(packing: GpuPacking, word: Expr) -> Expr:
     """The lowest byte of a word, an int8, as f32."""
-    if gpu.narrow_types:
+    if packing.fragments:  # CUDA: an instruction takes any byte of a word
         return word.astype("int8").astype("float32")
     return (T.reinterpret("int32", word << T.uint32(24)) >> 24).astype("float32")
 
