@@ -358,7 +358,8 @@ def _check_rounding(plan: Plan) -> None:
     """Raises UnsupportedError for --activations where no activations are rounded."""
     if plan.options.activations is None or plan.activation_bits is not None:
         return
-    why = f"target '{plan.target.name}' computes with them in float32"
+    floats = "float16" if plan.target.limits.get("mma") else "float32"
+    why = f"target '{plan.target.name}' computes with them in {floats}"
     if plan.target.packed_dot and plan.options.activations != 8:
         why += ", or in 8 bits with --activations 8"
     elif plan.target.kernels == "cpu" or plan.target.packed_dot:

@@ -99,7 +99,7 @@ def test_the_manifest_says_it(tmp_path: Path) -> None:
     [
         ("reference", "q4", "target 'reference' computes with them in float32"),
         ("vulkan", "q4", "computes with them in float32, or in 8 bits with --activations 8"),
-        ("cuda", "q4", "target 'cuda' computes with them in float32"),
+        ("cuda", "q4", "target 'cuda' computes with them in float16"),
         ("cpu", "f32", "--quant f32 has no matrix of codes"),
         ("cpu", "f16", "--quant f16 has no matrix of codes"),
     ],
