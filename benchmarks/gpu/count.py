@@ -8,6 +8,8 @@ product is one multiply-add of one thread. A linear layer has a kernel for each 
 (`_1`, `_2`, ...), so the weights that an iteration reads are its products by rows, without those
 that unpack them. Counted are instructions, not cycles; `kernel_times.py` measures times.
 `count_linear.py` counts linear layers of any scheme without a model.
+Weights of few rows in groups of 16 (`q6_k`) are multiplied twice, which only that script takes into
+account: here they seem to cost half as much.
 """
 
 from __future__ import annotations
