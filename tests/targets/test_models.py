@@ -77,11 +77,18 @@ def shown(case: str, target: str) -> Any:
 @pytest.mark.parametrize(
     "target",
     [
-        pytest.param(target, marks=pytest.mark.feature("mtp", target, "compiles"))
+        pytest.param(
+            target,
+            marks=[
+                pytest.mark.feature("mtp", target, "compiles"),
+                *([pytest.mark.long] if target != "webgpu" else []),
+            ],
+        )
         for target in ("webgpu", "metal", "cuda")
     ],
 )
 def test_a_multi_token_prediction_layer_compiles(target: str, tmp_path: Path) -> None:
+    """Its kernels are the model's own; the graph is the same for each."""
     needs.require_target(target)
     make_mtp_checkpoint("llama", tmp_path)
     tokenizer = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'

@@ -156,9 +156,9 @@ OF_OTHERS = {
     (family, target)
     for family in ("qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava", "pixtral", *OF_AREA)
     for target in ("vulkan", "reference")
-}
+} | {("qwen2_vl", "vulkan"), ("smolvlm-odd", "vulkan")}
 """With --long only: the tower is that of another family, or its operators have tests of their own,
-as the text has."""
+as the text has. Qwen2.5-VL has Qwen2-VL's parts, and SmolVLM those of its odd sizes."""
 
 
 def shown(target: str) -> Any:
