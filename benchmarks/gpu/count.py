@@ -33,7 +33,7 @@ _TOOLS = {"cuobjdump": "nvidia-cuda-cuobjdump", "nvdisasm": "nvidia-cuda-nvdisas
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Rows of the kernels of a linear layer, by their number (kernels/gpu/linear/linear.py)."""
 ROWS_OF_FRAGMENTS = (8, 16, 32, 64, 128)
-"""The same, where the first multiplies by tensor cores (kernels/gpu/linear/fragment_gemv.py)."""
+"""The same, where the first multiplies by tensor cores (kernels/gpu/linear/fragments/gemv.py)."""
 _PRODUCTS = {"FFMA": 1, "DFMA": 1, "HFMA2": 2, "IDP": 4}
 """Multiply-adds of a thread by an instruction."""
 _TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")

@@ -17,7 +17,7 @@ from benchmarks.gpu.count import Count, disassembled, table
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.fragments import STRETCH
+from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH
 from mlcc_compiler.kernels.gpu.linear.linear import linear_part
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE

@@ -28,7 +28,7 @@ from mlcc_compiler.calibration.calibrate import CalibratedTensors, calibrate
 from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibration
 from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.tower import TowerCheckpoint
+from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
 from mlcc_compiler.driver.checks import check_ready
 from mlcc_compiler.driver.libraries import Libraries, build_libraries
 from mlcc_compiler.driver.vision_plan import describe_tower, tower_options

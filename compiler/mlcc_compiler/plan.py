@@ -23,12 +23,12 @@ from mlcc.artifact.schema import (
 )
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.checkpoint.audio import audio_tower_of
-from mlcc_compiler.checkpoint.audio_input import audio_input_of, unbuilt_audio
 from mlcc_compiler.checkpoint.eagle import with_eagle
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.tower import TowerCheckpoint
-from mlcc_compiler.checkpoint.vision import tower_of, unbuilt_tower
+from mlcc_compiler.checkpoint.towers.audio import audio_tower_of
+from mlcc_compiler.checkpoint.towers.audio_input import audio_input_of, unbuilt_audio
+from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
+from mlcc_compiler.checkpoint.towers.vision import tower_of, unbuilt_tower
 from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_info, step_pools
 from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.driver.toolchain import missing

@@ -14,13 +14,17 @@ from typing import Any
 
 from mlcc.errors import CheckpointError
 from mlcc.util.files import real
-from mlcc_compiler.checkpoint.added_tokens import AddedTokens, read_added_tokens
-from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.formats.open import check_method, open_tensors
 from mlcc_compiler.checkpoint.name_maps import name_rules
 from mlcc_compiler.checkpoint.safetensors import Tensors
-from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, read_tokenizer, token_ids
+from mlcc_compiler.checkpoint.tokenizer.added_tokens import AddedTokens, read_added_tokens
+from mlcc_compiler.checkpoint.tokenizer.chat_templates import DEFAULT, read_chat_templates
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import (
+    check_tokenizer,
+    read_tokenizer,
+    token_ids,
+)
 from mlcc_compiler.checkpoint.view import view_tensors
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"

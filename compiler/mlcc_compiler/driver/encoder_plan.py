@@ -9,7 +9,7 @@ from mlcc.artifact.schema import EncoderInfo
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.sentence_transformers import dense_folders, encoder_head_of, pair_of
-from mlcc_compiler.checkpoint.tower import TowerCheckpoint
+from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.pooling import EncoderHead

@@ -171,8 +171,8 @@ TOWERS: dict[str, Any] = {
     "whisper_audio": whisper_audio,
     "audio_input": audio_input,
 }
-"""Towers of multimodal checkpoints (`checkpoint/vision.py`, `checkpoint/audio.py`,
-`checkpoint/audio_input.py`), which are encoders too."""
+"""Towers of multimodal checkpoints (`checkpoint/towers/vision.py`, `checkpoint/towers/audio.py`,
+`checkpoint/towers/audio_input.py`), which are encoders too."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.safetensors import TensorFolder, Tensors
-from mlcc_compiler.checkpoint.tokenizer_files import token_ids
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import token_ids
 from mlcc_compiler.weights.names import NameMap, checkpoint_names
 
 LABELS = "labels.weight"

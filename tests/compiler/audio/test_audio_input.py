@@ -22,8 +22,8 @@ from mlcc.engine.request import AudioClip, Request, SamplingParams
 from mlcc.model.model import Model
 from mlcc.multimodal.audio.clips import AudioProcessor
 from mlcc.multimodal.prompt import with_rows
-from mlcc_compiler.checkpoint.audio_input import audio_input_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.towers.audio_input import audio_input_of
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target

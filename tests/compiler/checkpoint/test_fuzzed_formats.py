@@ -12,7 +12,7 @@ import pytest
 from mlcc.errors import MlccError
 from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
 from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import Vocabulary
-from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import check_tokenizer
 from tests.compiler.checkpoint.test_quantized_safetensors import CASES, NAME, K, N, opened
 
 MUTATIONS = [None, [], {}, -1, 0, 2**63, 7, "", "a" * 5000, "\x1b[2K\n", True, 1.5, [[]], 10**400]

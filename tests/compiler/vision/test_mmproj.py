@@ -17,7 +17,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.gguf.files import models_in, stem_of
 from mlcc_compiler.checkpoint.gguf.mmproj import find_mmproj
 from mlcc_compiler.checkpoint.open import open_checkpoint
-from mlcc_compiler.checkpoint.vision import tower_of
+from mlcc_compiler.checkpoint.towers.vision import tower_of
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options

@@ -16,7 +16,7 @@ from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc.loader import open_model, tower_bytes
 from mlcc.model.memory.planner import needed_bytes, plan_capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.vision import tower_of
+from mlcc_compiler.checkpoint.towers.vision import tower_of
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target

@@ -15,7 +15,7 @@ import pytest
 
 from mlcc.errors import MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, tokenizer_json
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import check_tokenizer, tokenizer_json
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.registry import build_model, with_defaults
 from mlcc_compiler.weights.check import check_layers

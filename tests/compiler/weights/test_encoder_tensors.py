@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.safetensors import supports_rows
-from mlcc_compiler.checkpoint.tokenizer_files import token_ids
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import token_ids
 from mlcc_compiler.weights.encoder import LABELS, with_answers, with_dense
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 

@@ -15,8 +15,8 @@ import regex
 from tokenizers import Tokenizer
 
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
-from mlcc_compiler.checkpoint.tiktoken import CUTS, NAME, tokenizer_of
-from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, tokenizer_json
+from mlcc_compiler.checkpoint.tokenizer.tiktoken import CUTS, NAME, tokenizer_of
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import check_tokenizer, tokenizer_json
 
 TEXT = (
     "The theory's that THE théâtre HTTPServer won't open at 12345.6 o'clock;\n\n  it\u2019s "

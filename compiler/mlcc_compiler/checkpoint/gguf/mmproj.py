@@ -1,7 +1,7 @@
 """The vision tower of a GGUF model: a file of its own, which llama.cpp calls mmproj.
 
-It is read as the tower of a Hugging Face checkpoint (`projectors.py`), and `checkpoint/vision.py`
-does the rest. Streaming, as `tensors.py`.
+It is read as the tower of a Hugging Face checkpoint (`projectors.py`), and `towers/vision.py` does
+the rest. Streaming, as `tensors.py`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How checkpoints hold their vision towers: one file a family."""
+"""Vision towers and encoders of sound: their configuration and tensors, read from a checkpoint."""

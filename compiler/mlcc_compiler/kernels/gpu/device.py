@@ -37,7 +37,7 @@ class Gpu:
     matrix_unit: str = ""
     """Half-precision matrix instructions (`linear/matrix_unit.py`); "" = none."""
     fragments: bool = False
-    """Whether weights are stored as `mma.m16n8k16` takes them (`linear/fragments.py`)."""
+    """Whether weights are stored as `mma.m16n8k16` takes them (`linear/fragments/order.py`)."""
     row_slices: int = 640
     """Largest number of slices of a row of logits in sampling: workgroup memory lists them."""
     activation_dtype: str = "float32"

@@ -3,7 +3,7 @@ LLaVA, InternViT (Chen et al., 2024) of InternVL 3, and SigLIP itself of LLaVA-O
 
 The class token of the first two takes part in the attention and is no row of the prompt. The host
 writes a row without pixels for it, behind the patches, and the last row of the table of positions
-is its embedding (`checkpoint/tower_tensors.py`, which also multiplies InternViT's layer scales into
+is its embedding (`towers/tower_tensors.py`, which also multiplies InternViT's layer scales into
 matrices).
 """
 

@@ -3,7 +3,7 @@ columns and rows, inputs and outputs of matrices within bounds, and the mean of 
 patches.
 
 The rope turns the halves of a head apart; q and k are stored so that it turns pairs of a whole head
-(`checkpoint/tower_tensors.py`). The host writes, behind a patch's pixels, its rows of the tables of
+(`towers/tower_tensors.py`). The host writes, behind a patch's pixels, its rows of the tables of
 positions (`mlcc.multimodal.patches`).
 """
 

@@ -99,7 +99,7 @@ class VisionModel(nn.Module):
 
 class PatchMerger(nn.Module):
     """The patches of a block side by side, and a matrix, whose columns are in that order
-    (`checkpoint/tower_tensors.py`)."""
+    (`towers/tower_tensors.py`)."""
 
     def __init__(self, hidden: int, parts: int) -> None:
         self.merging_layer = Linear(parts * hidden, hidden)

@@ -3,7 +3,7 @@
 A tower is an encoder whose tokens are patches and whose texts are images. The host writes patches
 as rows of pixels, in the order of merge blocks: the patches that become one row of the prompt
 follow one another, so a connector joins neighbouring rows. The table of positions is stored in that
-order (`checkpoint/tower_tensors.py`), and `logit_rows` names the first patch of each block.
+order (`towers/tower_tensors.py`), and `logit_rows` names the first patch of each block.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear import fragments
+from mlcc_compiler.kernels.gpu.linear.fragments import order as fragments
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
 from mlcc_compiler.quantization import scheme

@@ -21,8 +21,8 @@ from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
-from mlcc_compiler.kernels.gpu.linear.fragment_gemm import fragment_gemm
-from mlcc_compiler.kernels.gpu.linear.fragment_gemv import fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
+from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.matrix_unit import UNITS

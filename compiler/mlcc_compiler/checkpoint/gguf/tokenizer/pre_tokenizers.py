@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcc_compiler.checkpoint.tiktoken import CUTS as KIMI
+from mlcc_compiler.checkpoint.tokenizer.tiktoken import CUTS as KIMI
 
 
 @dataclass(frozen=True)

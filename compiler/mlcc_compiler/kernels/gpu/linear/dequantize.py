@@ -16,7 +16,7 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.fragments import Placed, region
+from mlcc_compiler.kernels.gpu.linear.fragments.order import Placed, region
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.vec4 import FOUR
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, real

@@ -7,8 +7,8 @@ its own scheme, are parts too, and write one y. The host code chooses:
     more, matrix unit      matrix_gemm.py: tiles of 16, 32, 64 or 128 rows
     more, other devices    gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
 
-Weights that are stored for tensor cores (`fragments.py`) have two kernels of their own, one for
-n <= 8, `fragment_gemv.py`, and one for more, `fragment_gemm.py`.
+Weights that are stored for tensor cores (`fragments/order.py`) have two kernels of their own, one
+for n <= 8, `fragments/gemv.py`, and one for more, `fragments/gemm.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.graph import Graph, Merged, Weight
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.fragment_gemm import fragment_gemm
-from mlcc_compiler.kernels.gpu.linear.fragment_gemv import COLUMNS, fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
+from mlcc_compiler.kernels.gpu.linear.fragments.gemv import COLUMNS, fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.matrix_gemm import matrix_gemm

@@ -18,7 +18,7 @@ first in the lowest byte. A word of 4-bit codes holds eight: the first four in t
 its bytes, the next four in the high ones.
 
 These words are stored row by row, or in another order that tensor cores read at once
-(`fragments.py`): the target's row says which.
+(`fragments/order.py`): the target's row says which.
 
 A tensor that would be larger than a device's binding is cut into parts by rows, all tensors of a
 weight at the same rows; part p is called ".p" after the rest. Nothing here knows TVM.
@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from mlcc_compiler.ir.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.gpu.linear.fragments import (
+from mlcc_compiler.kernels.gpu.linear.fragments.order import (
     EDGE,
     Order,
     mirror,
@@ -69,7 +69,7 @@ class GpuPacking:
     scheme: Scheme
     binding_bytes: int
     fragments: bool = False
-    """Whether words are in the order of `fragments.py`, which must fit."""
+    """Whether words are in the order of `fragments/order.py`, which must fit."""
 
     @property
     def words(self) -> int:

@@ -15,7 +15,7 @@ from mlcc_compiler.ir.graph import Graph, Merged, Weight
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.fragments import fits
+from mlcc_compiler.kernels.gpu.linear.fragments.order import fits
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.quantization import scheme
 

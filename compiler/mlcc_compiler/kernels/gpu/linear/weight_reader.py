@@ -17,7 +17,7 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Argument, Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, UnitCodes, and_, keep, load
-from mlcc_compiler.kernels.gpu.linear.fragments import Placed, region
+from mlcc_compiler.kernels.gpu.linear.fragments.order import Placed, region
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
 from mlcc_compiler.quantization.schemes import ZEROS

@@ -7,7 +7,7 @@ Matrices are stacked, [count * N, K], as those of a linear, and the kernels are 
                   it chose
     more          matrix_gemm.py or gemm.py: tiles of tokens that chose one expert
 
-or, where weights are stored for tensor cores, fragment_gemv.py and fragment_gemm.py.
+or, where weights are stored for tensor cores, fragments/gemv.py and fragments/gemm.py.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.fragment_gemm import fragment_gemm
-from mlcc_compiler.kernels.gpu.linear.fragment_gemv import fragment_gemv
-from mlcc_compiler.kernels.gpu.linear.fragments import EDGE
+from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
+from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.linear import Variant, first_that_takes

@@ -11,11 +11,11 @@ from typing import Any
 
 from mlcc.artifact.schema import AudioInfo
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.audio_tensors import AudioTensors
 from mlcc_compiler.checkpoint.files import read_object
 from mlcc_compiler.checkpoint.folder import PROCESSOR, Checkpoint
-from mlcc_compiler.checkpoint.tokenizer_files import token_ids
-from mlcc_compiler.checkpoint.tower import TowerCheckpoint
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import token_ids
+from mlcc_compiler.checkpoint.towers.audio_tensors import AudioTensors
+from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
 from mlcc_compiler.models.audio.whisper import DEFAULTS, slice_width
 from mlcc_compiler.models.fields import refuse, require
 

@@ -15,11 +15,11 @@ from typing import Any
 from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import PREPROCESSOR, Checkpoint
-from mlcc_compiler.checkpoint.tokenizer_files import token_ids
-from mlcc_compiler.checkpoint.tower import TowerCheckpoint
-from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
-from mlcc_compiler.checkpoint.towers.family import Family
-from mlcc_compiler.checkpoint.towers.registry import FAMILIES
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import token_ids
+from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
+from mlcc_compiler.checkpoint.towers.tower_tensors import TowerTensors
+from mlcc_compiler.checkpoint.towers.vision_families.family import Family
+from mlcc_compiler.checkpoint.towers.vision_families.registry import FAMILIES
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.vision.tower import patches_per_side
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.checkpoint.tower_names import tower_names
+from mlcc_compiler.checkpoint.towers.tower_names import tower_names
 
 Floats = npt.NDArray[np.float32]
 

@@ -1,11 +1,11 @@
-"""y = x @ W.T for up to 8 rows of x by tensor cores, from weights stored for them (`fragments.py`).
+"""y = x @ W.T for up to 8 rows of x by tensor cores, from weights stored for them (`order.py`).
 
 A warp multiplies 16 rows of W by 8 rows of x (`mma.m16n8k16`), also where x has fewer rows: that
 takes fewer instructions than multiplying one row without tensor cores. x is rounded to float16,
 sums are float32. The warps of a workgroup share out K and add up their sums at the end.
 
 Codes become float16 numbers that are too large by an excess, the same for all
-(`fragment_codes.py`). It is taken off beforehand: the sums of a stretch of 32 columns begin with
+(`codes.py`). It is taken off beforehand: the sums of a stretch of 32 columns begin with
 minus the excess times the sum of its x. This is a product too, with a matrix of constants, and
 serves all tiles of a warp. It costs no accuracy worth counting: a stretch is summed in float32 from
 there, 32 terms of at most 1279 |x|.
@@ -19,11 +19,11 @@ from typing import Any
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear import mma
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.fragment_codes import codes_of
-from mlcc_compiler.kernels.gpu.linear.fragment_lane import LANES, SUMS, WARPS, Lane
-from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, STRETCH, UNITS, span_of
+from mlcc_compiler.kernels.gpu.linear.fragments import mma
+from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
+from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane
+from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, span_of
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (

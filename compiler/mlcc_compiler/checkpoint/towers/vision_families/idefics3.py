@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler.checkpoint.towers.family import Family
+from mlcc_compiler.checkpoint.towers.vision_families.family import Family
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import idefics3
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.schema import VisionInfo
-from mlcc_compiler.checkpoint.tower_names import tower_names
+from mlcc_compiler.checkpoint.towers.tower_names import tower_names
 
 Floats = npt.NDArray[np.float32]
 

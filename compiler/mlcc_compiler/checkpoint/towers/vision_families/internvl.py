@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler.checkpoint.towers.family import VISION_TOWER, Family, patch_layers
+from mlcc_compiler.checkpoint.towers.vision_families.family import (
+    VISION_TOWER,
+    Family,
+    patch_layers,
+)
 from mlcc_compiler.models.fields import HfConfig, refuse
 from mlcc_compiler.models.vision import clip
 

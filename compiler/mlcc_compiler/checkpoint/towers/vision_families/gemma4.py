@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler.checkpoint.towers.family import MOST_ROWS, VISION_TOWER, Family
+from mlcc_compiler.checkpoint.towers.vision_families.family import MOST_ROWS, VISION_TOWER, Family
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import gemma4
 

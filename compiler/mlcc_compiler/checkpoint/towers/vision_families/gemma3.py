@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
-from mlcc_compiler.checkpoint.towers.family import VISION_TOWER, Family
+from mlcc_compiler.checkpoint.towers.vision_families.family import VISION_TOWER, Family
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import gemma3
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.linear.fragments import STRETCH, TileRow
+from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH, TileRow
 from mlcc_compiler.kernels.gpu.linear.weight_reader import Scaling, WeightReader
 from mlcc_compiler.kernels.gpu.workgroup import Local, int32
 

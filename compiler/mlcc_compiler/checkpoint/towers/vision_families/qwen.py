@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isqrt
 from typing import Any
 
-from mlcc_compiler.checkpoint.towers.family import MOST_ROWS, Family
+from mlcc_compiler.checkpoint.towers.vision_families.family import MOST_ROWS, Family
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import qwen2_5_vl, qwen2_vl, qwen3_vl
 

@@ -20,11 +20,11 @@ from typing import Any
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear import mma
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.fragment_codes import codes_of
-from mlcc_compiler.kernels.gpu.linear.fragment_lane import LANES, SUMS, WARPS, Lane
-from mlcc_compiler.kernels.gpu.linear.fragments import EDGE, STRETCH, UNITS, span_of
+from mlcc_compiler.kernels.gpu.linear.fragments import mma
+from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
+from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane
+from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, span_of
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (

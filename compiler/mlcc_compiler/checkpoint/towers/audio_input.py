@@ -12,11 +12,11 @@ from typing import Any
 
 from mlcc.artifact.schema import AudioInputInfo
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.audio import ROWS_PER_SECOND, check_frames
-from mlcc_compiler.checkpoint.audio_tensors import InputTensors
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.tokenizer_files import token_ids
-from mlcc_compiler.checkpoint.tower import TowerCheckpoint
+from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import token_ids
+from mlcc_compiler.checkpoint.towers.audio import ROWS_PER_SECOND, check_frames
+from mlcc_compiler.checkpoint.towers.audio_tensors import InputTensors
+from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
 from mlcc_compiler.models.audio.audio_input import ALIASES, DEFAULTS
 from mlcc_compiler.models.audio.whisper import slice_width
 from mlcc_compiler.models.fields import HfConfig, refuse, require

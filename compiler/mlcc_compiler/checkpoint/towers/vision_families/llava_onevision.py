@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mlcc_compiler.checkpoint.towers.family import VISION_TOWER, Family, taken_layers
+from mlcc_compiler.checkpoint.towers.vision_families.family import (
+    VISION_TOWER,
+    Family,
+    taken_layers,
+)
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import clip
 from mlcc_compiler.models.vision.tower import patches_per_side

@@ -1,7 +1,7 @@
 """Codes to pairs of float16, a few instructions for two weights.
 
 A number of a pair is (code - middle) / factor - excess, with the same excess for all weights of one
-of the two sides (columns 0 to 3 and 4 to 7 of a unit). `fragment_gemv.py` adds it to the sums,
+of the two sides (columns 0 to 3 and 4 to 7 of a unit). `gemv.py` adds it to the sums,
 `weights` to each pair. By scheme:
 
 - **4, 5 and 6 bits**: the lowest four bits are masked and joined to the bits of 1024, or of 64
@@ -24,7 +24,7 @@ import numpy as np
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr
-from mlcc_compiler.kernels.gpu.linear import mma
+from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind
 from mlcc_compiler.kernels.planes import Plane, integers, planes_of
@@ -128,7 +128,7 @@ class ByteCodes(_Exact):
 
 class MagnitudeCodes(_Exact):
     """Codes that are a sign and a place in a table of magnitudes: of MXFP4, and as curves are
-    stored (`fragments.py`), less a constant."""
+    stored (`order.py`), less a constant."""
 
     columns = (0, 1, 2, 3, 4, 5, 6, 7)
     times = 2.0**15

@@ -5,7 +5,12 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
-from mlcc_compiler.checkpoint.towers.family import MOST_PATCHES, VISION_TOWER, Family, taken_layers
+from mlcc_compiler.checkpoint.towers.vision_families.family import (
+    MOST_PATCHES,
+    VISION_TOWER,
+    Family,
+    taken_layers,
+)
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import pixtral
 

@@ -14,9 +14,9 @@ from mlcc.errors import ArtifactError, CheckpointError, UnsupportedError
 from mlcc.model.tokenizer.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
 from mlcc.util.files import FETCH_LFS, is_lfs_pointer
 from mlcc.util.panics import muted
-from mlcc_compiler.checkpoint.added_tokens import AddedTokens, add_tokens
 from mlcc_compiler.checkpoint.files import read
-from mlcc_compiler.checkpoint.tiktoken import tokenizer_of
+from mlcc_compiler.checkpoint.tokenizer.added_tokens import AddedTokens, add_tokens
+from mlcc_compiler.checkpoint.tokenizer.tiktoken import tokenizer_of
 
 NAME = "tokenizer.json"
 MAX_VOCAB = 1 << 31

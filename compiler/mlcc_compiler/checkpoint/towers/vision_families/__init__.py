@@ -1,0 +1,1 @@
+"""How checkpoints hold their vision towers: one file a family."""
