@@ -320,7 +320,9 @@ def make_slow() -> None:
     """What a command makes of Debian's packages, once and as root: without it tests are skipped."""
     for need in (need for need in packages.NEEDS if need.command and not need.is_here()):
         with waiting(f"making {need.name} (once, minutes)"):
-            failure = debian.done(str(ROOT / need.command[0]), *need.command[1:])
+            program, *words = need.command
+            path = PYTHON if program == "python" else ROOT / program
+            failure = debian.done(str(path), *words, folder=ROOT)
         if failure:
             say(f"tests that need {need.name} are skipped: {failure}")
 

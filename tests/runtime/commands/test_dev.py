@@ -194,6 +194,27 @@ def test_rows_are_distinguished() -> None:
     assert packages.named("llvm").absent == "needs llvm (apt install llvm)"
 
 
+def test_what_is_made_once_is_made_by_programs_that_are_there(
+    dev: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By scripts of the project, or modules of it by the environment's Python, in its folder."""
+    calls: list[tuple[tuple[str, ...], Path]] = []
+
+    def done(*command: str, folder: Path) -> str:
+        calls.append((command, folder))
+        return ""
+
+    monkeypatch.setattr(dev.debian, "done", done)
+    absent = tuple(replace(need, is_here=lambda: False) for need in dev.packages.NEEDS)
+    monkeypatch.setattr(dev.packages, "NEEDS", absent)
+    dev.make_slow()
+    assert {command[0] for command, _ in calls} > {str(dev.PYTHON)}
+    for (program, *words), folder in calls:
+        assert folder == ROOT and (program == str(dev.PYTHON) or os.access(program, os.X_OK))
+        module = words[1].replace(".", "/") if words[0] == "-m" else ""
+        assert not module or (ROOT / f"{module}.py").exists()
+
+
 TESTS = """
 import pytest
 @pytest.mark.needs("g++", "llvm")
