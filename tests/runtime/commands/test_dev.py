@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[3]
 ABSENT = packages.Need("frobnicator", "frob libfrob1", "frobs", lambda: False)
 HERE = replace(ABSENT, name="python", packages="python3", is_here=lambda: True)
 
+MADE = tuple(replace(need, is_here=lambda: False) for need in packages.NEEDS if need.command)
+
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -204,9 +206,8 @@ def test_what_is_made_once_is_made_by_programs_that_are_there(
         calls.append((command, folder))
         return ""
 
-    monkeypatch.setattr(dev.debian, "done", done)
-    absent = tuple(replace(need, is_here=lambda: False) for need in dev.packages.NEEDS)
-    monkeypatch.setattr(dev.packages, "NEEDS", absent)
+    monkeypatch.setattr(debian, "done", done)
+    monkeypatch.setattr(packages, "NEEDS", MADE)
     dev.make_slow()
     assert {command[0] for command, _ in calls} > {str(dev.PYTHON)}
     for (program, *words), folder in calls:
