@@ -77,6 +77,8 @@ def test_other_weights_and_other_layouts_are_refused(
 
     assert "stored otherwise (target vulkan, --quant q4)" in refusal(checkpoint, get_target("cpu"))
     assert "stored otherwise" in refusal(checkpoint, VULKAN, quant="q8")
+    cuda = get_target("cuda", Choices(archs=("sm_90",)))  # in the order of tensor cores
+    assert "stored otherwise" in refusal(checkpoint, cuda)
     other = write_checkpoint(tmp_path / "other")
     weights = other / "model.safetensors"
     data = bytearray(weights.read_bytes())
