@@ -3,9 +3,8 @@ model's own hidden states.
 
 From the state of a token and the embedding of the next one it predicts the token after that. Its
 own state stands in for the model's where more than one token is drafted. It has keys and values of
-its own; embedding and head are the model's. Of the
-head it may read a copy with fewer bits: a large vocabulary takes longer to read than the layer, and
-a draft need not be exact.
+its own; embedding and head are the model's. Of the head it may read a copy with fewer bits: a large
+vocabulary takes longer to read than the layer, and a draft need not be exact.
 """
 
 from __future__ import annotations

@@ -7,16 +7,15 @@ bias, the second over three outputs of the first.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.checkpoint.towers.tower_names import tower_names
+from mlcc_compiler.checkpoint.towers.tower_names import RenamedTensors, tower_names
 
 Floats = npt.NDArray[np.float32]
 
@@ -26,16 +25,12 @@ _CROSS = re.compile(r"model\.layers\.(\d+)\.encoder_attn\.([kv]_proj\.\w+)")
 
 
 @dataclass(frozen=True)
-class ConvolvedTensors(ABC):
+class ConvolvedTensors(RenamedTensors):
     """An encoder's tensors of `base`; the others are absent."""
 
-    base: Any
     bins: int
     width: int
     """Numbers of three frames and a 1, with zeros behind them."""
-
-    is_quantized = False
-    notes: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -46,16 +41,6 @@ class ConvolvedTensors(ABC):
     def _names(self) -> dict[str, str]:
         """The checkpoint's name of each tensor."""
         return {own: name for own, name in self._all_names.items() if own != _FIRST_BIAS}
-
-    @property
-    def schemes(self) -> dict[str, str]:
-        """None: towers are quantized here."""
-        return {}
-
-    nearest = schemes
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.shapes
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -69,10 +54,6 @@ class ConvolvedTensors(ABC):
         if name == "conv2.weight" and len(shape) == 3:
             return shape[0], shape[1] * shape[2]
         return shape
-
-    def check_dtypes(self, names: Iterable[str]) -> None:
-        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
-        self.base.check_dtypes(self._names[name] for name in names if name in self._names)
 
     def read(self, name: str) -> Floats:
         """A fresh float32 copy of one tensor."""

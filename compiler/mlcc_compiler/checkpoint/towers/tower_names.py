@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 
 def tower_names(
@@ -17,3 +20,37 @@ def tower_names(
                 found[renamed(replacement + name.removeprefix(prefix))] = name
                 break
     return found
+
+
+@dataclass(frozen=True)
+class RenamedTensors(ABC):
+    """Tensors of `base` under a tower's names; the others are absent."""
+
+    base: Any
+
+    is_quantized: ClassVar[bool] = False
+    notes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    @abstractmethod
+    def _names(self) -> dict[str, str]:
+        """The checkpoint's name of each tensor."""
+
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors."""
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """None: towers are quantized here."""
+        return {}
+
+    nearest = schemes
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.shapes
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
+        self.base.check_dtypes(self._names[name] for name in names if name in self._names)

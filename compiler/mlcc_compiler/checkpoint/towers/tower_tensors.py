@@ -9,17 +9,16 @@ neighbour's, to which one depends on the CPU.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.schema import VisionInfo
-from mlcc_compiler.checkpoint.towers.tower_names import tower_names
+from mlcc_compiler.checkpoint.towers.tower_names import RenamedTensors, tower_names
 
 Floats = npt.NDArray[np.float32]
 
@@ -33,11 +32,10 @@ _CLASSES = ("embeddings.class_embedding", "embeddings.cls_token")
 
 
 @dataclass(frozen=True)
-class TowerTensors:
+class TowerTensors(RenamedTensors):
     """The tensors of `base` whose names begin with one of `prefixes`, under the names that
     `prefixes` gives them; the others are absent."""
 
-    base: Any
     prefixes: Mapping[str, str]
     info: VisionInfo
     side: int
@@ -59,9 +57,6 @@ class TowerTensors:
     """End of the name of a matrix whose columns are, of each channel, the patches of a merge block
     (PyTorch's unfold); here they are, of each patch, its channels. "" = there is none."""
 
-    is_quantized = False
-    notes: tuple[str, ...] = ()
-
     @cached_property
     def _names(self) -> dict[str, str]:
         """The checkpoint's name of each tensor."""
@@ -78,16 +73,6 @@ class TowerTensors:
 
     def _is_transposed(self, name: str) -> bool:
         return any(name.endswith(own) for own in self.transposed.values())
-
-    @property
-    def schemes(self) -> dict[str, str]:
-        """None: towers are quantized here."""
-        return {}
-
-    nearest = schemes
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.shapes
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -110,10 +95,6 @@ class TowerTensors:
         if name.endswith(_WEIGHTS) and len(shape) in (4, 5):
             return shape[0], shape[1] * shape[-2] * shape[-1]
         return shape[::-1] if self._is_transposed(name) else shape
-
-    def check_dtypes(self, names: Iterable[str]) -> None:
-        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
-        self.base.check_dtypes(self._names[name] for name in names if name in self._names)
 
     def read(self, name: str) -> Floats:
         """A fresh float32 copy of one tensor."""

@@ -437,9 +437,10 @@ class BatchWriter:
         columns.append(int32([self._sequences]) * count)
         for cache, group in zip(caches, self._layout.groups, strict=True):
             if isinstance(cache, PageList):
-                unused = self._mtp and group.window is not None
-                slots = _slots(cache, group.page_size, position, count) if not unused else None
-                columns.append(int32([-1]) * count if slots is None else slots)
+                if self._mtp and group.window is not None:
+                    columns.append(int32([-1]) * count)
+                else:
+                    columns.append(_slots(cache, group.page_size, position, count))
         columns += self._further(position, count, further)
         start = table.offset + table.width * self._tokens
         stop = start + table.width * count
