@@ -24,6 +24,8 @@ from typing import Any
 
 QUESTION, ANSWER = "What is 17 + 25?", "17 + 25 = 42"
 MLCC = (sys.executable, "-m", "mlcc")
+IN_CONSOLE = "--in-console"
+INTERRUPTED = 130
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -39,13 +41,7 @@ class Server:
             found.bind(("127.0.0.1", 0))
             port = found.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        # a group of its own: it alone gets Ctrl-Break
-        group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-        command = [*MLCC, "serve", folder, "--port", str(port)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, creationflags=group,
-        )  # fmt: skip
+        self.process = started("serve", folder, "--port", str(port))
         end = time.monotonic() + 120
         while not self._is_ready():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -70,13 +66,24 @@ class Server:
             return text
 
     def output(self) -> str:
-        """What it printed, once it has ended; it is killed after a minute."""
-        try:
-            text = self.process.communicate(timeout=60)[0]
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            text = b"killed: " + self.process.communicate()[0]
-        return text.decode(errors="replace")
+        """What it printed, once it has ended."""
+        return output(self.process)
+
+
+def started(*words: str) -> subprocess.Popen[bytes]:
+    """A command that runs, its output in one pipe."""
+    pipe, no = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen([*MLCC, *words], stdin=no, stdout=pipe, stderr=subprocess.STDOUT)
+
+
+def output(process: subprocess.Popen[bytes]) -> str:
+    """What a process printed, once it has ended; it is killed after a minute."""
+    try:
+        text = process.communicate(timeout=60)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        text = b"killed: " + process.communicate()[0]
+    return text.decode(errors="replace")
 
 
 def mlcc(*words: str) -> str:
@@ -139,20 +146,70 @@ def check_server(folder: str) -> str:
     return f"ended with code {server.process.returncode}"
 
 
-def check_break(folder: str) -> str:
-    """Ctrl-C ends a server; on Windows Ctrl-Break, which one process can get."""
+def check_interrupt(folder: str) -> str:
+    """Ctrl-C ends a server and an answer. On Windows all programs of a console get it: this one
+    starts itself in a console of its own, which has no window."""
+    if sys.platform != "win32":
+        return f"ended with codes {interrupted_server(folder)}, {interrupted_answer(folder)}"
+    none = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+    done = subprocess.run(
+        [sys.executable, __file__, IN_CONSOLE, folder],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        creationflags=none, timeout=300, check=False,
+    )  # fmt: skip
+    text = done.stdout.decode(errors="replace").strip()
+    assert done.returncode == 0, text
+    return text
+
+
+def in_console(folder: str) -> None:
+    """The part of `check_interrupt` in that console. Only programs that it starts end."""
+    import ctypes
+
+    # a program that was started without Ctrl-C passes that on
+    ctypes.windll.kernel32.SetConsoleCtrlHandler(None, False)  # type: ignore[attr-defined]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print(f"ended with codes {interrupted_server(folder)}, {interrupted_answer(folder)}")
+
+
+def press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
+    """As a person does it: on Windows all processes of the console get it."""
+    if sys.platform == "win32":
+        os.kill(0, signal.CTRL_C_EVENT)
+    else:
+        process.send_signal(signal.SIGINT)
+
+
+def interrupted_server(folder: str) -> int:
+    """The exit code of a server."""
     server = Server(folder)
     try:
-        try:
-            server.process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT))
-        except OSError as error:
-            raise NotHere("it needs a console") from error
+        press_ctrl_c(server.process)
         text = server.output()
         assert "killed" not in text and "bug in mlcc" not in text, text
+        assert "KeyboardInterrupt" not in text, text
     finally:
         server.process.kill()
     assert server.url not in mlcc("ps")
-    return f"ended with code {server.process.returncode}"
+    return server.process.returncode
+
+
+def interrupted_answer(folder: str) -> int:
+    """The exit code of `mlcc run`, interrupted at its first letter. Answers are short: some come
+    before they are interrupted, and are asked again."""
+    long = json.dumps({"type": "string", "minLength": 2000})
+    for _ in range(10):
+        process = started("run", folder, QUESTION, "--json-schema", long)
+        assert process.stdout is not None
+        process.stdout.read(1)
+        press_ctrl_c(process)
+        text = output(process)
+        assert "killed" not in text and "bug in mlcc" not in text, text
+        assert "Traceback" not in text, text
+        if process.returncode == INTERRUPTED:
+            return process.returncode
+        assert process.returncode == 0, text
+    raise AssertionError("no answer was interrupted")
 
 
 def check_kill(folder: str) -> str:
@@ -170,7 +227,7 @@ def main(folder: str) -> int:
         ("system", check_system),
         ("run", lambda: check_run(folder)),
         ("server", lambda: check_server(folder)),
-        ("Ctrl-C", lambda: check_break(folder)),
+        ("Ctrl-C", lambda: check_interrupt(folder)),
         ("kill", lambda: check_kill(folder)),
     ]
     failed = 0
@@ -190,4 +247,7 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    if sys.argv[1] == IN_CONSOLE:
+        in_console(sys.argv[2])
+    else:
+        sys.exit(main(sys.argv[1]))

@@ -146,6 +146,17 @@ def test_one_folder_serves_all_systems(all_systems: Path) -> None:
     assert len(list(all_systems.glob("*.safetensors"))) == 1
 
 
+def test_a_further_system_costs_a_library_and_a_manifest(all_systems: Path) -> None:
+    sizes = {path.name: path.stat().st_size for path in all_systems.iterdir()}
+    own = sizes.pop(f"model.{this_system()}-x86-64.so")
+    for library in ("model.macos-x86-64.dylib", WINDOWS):
+        assert sizes.pop(library) < 1.25 * own
+    manifest, once = sizes.pop("mlcc.json"), {"chat_template.jinja", "tokenizer.json"}
+    for system in ("macos", "windows"):
+        assert sizes.pop(f"mlcc.{system}-x86-64.json") < 1.1 * manifest
+    assert {*sizes} - once == {"weights-00001-of-00001.safetensors"}
+
+
 @pytest.mark.feature("llama", "macos", "compiles")
 @pytest.mark.needs("llvm")
 def test_a_library_for_macos_needs_the_system_alone(all_systems: Path) -> None:

@@ -14,6 +14,7 @@ from threading import Event, Lock
 
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceError, MlccError
+from mlcc.util.child_processes import await_first_message, child_process
 from mlcc.worker.messages import Command, Failed, Loading, Ready, Reply, Stop
 from mlcc.worker.worker import OpenModel, engine_main
 
@@ -149,17 +150,12 @@ class EngineProcess:
         return f"the engine process was ended by {name}{hint}"
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
         with self._starting:
             if self._closed.is_set():
                 raise MlccError("the engine was closed")
-            self._connection, child = context.Pipe()
-            process = context.Process(
-                target=engine_main,
-                args=(child, self._open_model, self._on_progress is not None),
-                name="mlcc-engine",
-                daemon=True,
-            )
+            self._connection, child = multiprocessing.Pipe()
+            reports = self._on_progress is not None
+            process = child_process("mlcc-engine", engine_main, child, self._open_model, reports)
             process.start()
             self._process = process  # only now: a process that has not started cannot be joined
             child.close()
@@ -169,7 +165,9 @@ class EngineProcess:
         self._backoff.began()
 
     def _await_ready(self) -> Ready:
+        assert self._process is not None
         try:
+            await_first_message(self._connection, self._process)
             while isinstance(reply := self.receive(), Loading):
                 if self._on_progress is not None:
                     self._on_progress(reply.done, reply.total)

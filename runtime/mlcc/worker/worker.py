@@ -9,7 +9,6 @@ parent process is gone.
 
 from __future__ import annotations
 
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -249,7 +248,6 @@ class LoadingReporter:
 def engine_main(connection: Connection, open_model: OpenModel, reports: bool = False) -> None:
     """Entry point of the engine process. Ctrl-C is handled by the parent. reports: send the
     progress of loading."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if reports:
         open_model = partial(open_model, progress=LoadingReporter(connection.send))
     run_engine(connection, open_model)

@@ -29,6 +29,7 @@ from mlcc.server.prompts.prompt_worker import (
     too_costly_error,
 )
 from mlcc.service.served_model import NO_VARIABLES
+from mlcc.util.child_processes import await_first_message, child_process
 
 WORKERS = 2
 LARGE = 64 << 10
@@ -57,7 +58,6 @@ class PromptWorker:
 
     def __init__(self, open_text: OpenText, memory_bytes: int) -> None:
         self._arguments = (open_text, memory_bytes)
-        self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
         self._start_lock = Lock()
         self._closed = False
@@ -71,7 +71,7 @@ class PromptWorker:
                     return
                 with suppress(OSError):  # one may die while it is started, or there is no pipe left
                     self._start()
-                    reply = self._receive()
+                    reply = self._receive(starts=True)
                 if reply is not None:
                     break
             if reply is None:
@@ -85,10 +85,8 @@ class PromptWorker:
                 raise reply
 
     def _start(self) -> None:
-        self._connection, child = self._context.Pipe()
-        process = self._context.Process(
-            target=prompt_main, args=(child, *self._arguments), name="mlcc-prompts", daemon=True
-        )
+        self._connection, child = multiprocessing.Pipe()
+        process = child_process("mlcc-prompts", prompt_main, child, *self._arguments)
         process.start()
         self._process = process  # only now: a process that has not started cannot be killed
         child.close()
@@ -121,9 +119,11 @@ class PromptWorker:
         if (process := self._process) is not None:
             process.kill()
 
-    def _receive(self) -> Reply | None:
-        """Return the next reply; None = the process died."""
+    def _receive(self, starts: bool = False) -> Reply | None:
+        """Return the next reply; None = the process died. starts: it is the first one."""
         try:
+            if starts:
+                await_first_message(self._connection, self._process)
             reply: Reply = self._connection.recv()
         except (EOFError, OSError):
             self._discard()

@@ -4,7 +4,6 @@ memory limit. The parent kills it when it takes too long: a chat template is unt
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from array import array
@@ -64,7 +63,6 @@ Reply: TypeAlias = "array[int] | Prompt | MlccError"
 
 def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) -> None:
     """Main function of the process. Replies once after opening, and then to each PromptJob."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each thread would reserve memory
     with suppress(EOFError, OSError):  # the parent is gone
         try:
