@@ -22,7 +22,15 @@ from mlcc_compiler.kernels.gpu.moe import sort_tokens as gpu_sort_tokens
 from mlcc_compiler.quantization import scheme
 from tests.compiler.kernels.cases import linear_twin as lt
 from tests.compiler.kernels.cases.cpu_kernels import normal, run
-from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, VULKAN, call, on_vulkan
+from tests.compiler.kernels.cases.gpu_kernels import (
+    F16,
+    F32,
+    SMALL,
+    VULKAN,
+    call,
+    on_vulkan,
+    round_rows,
+)
 from tests.compiler.kernels.cases.gpu_kernels import normal as gpu_normal
 from tests.compiler.kernels.cases.gpu_kernels import run as gpu_run
 from tests.compiler.kernels.cases.moe import (
@@ -246,9 +254,10 @@ def gpu_check(
     for n in tokens:
         x, choice = gpu_normal(n, n, numbers.width), choices(n, n, experts, chosen)
         found = ordered(gpu, choice, experts)
+        rounded = round_rows(gpu, form, x) if form.fragments else []
         y = np.full((n, numbers.slots * n_out), 77, np.float32)
         for p in range(len(form.parts)):
-            given = [x, choice, *found, *arrays[p * columns : (p + 1) * columns], y]
+            given = [x, *rounded, choice, *found, *arrays[p * columns : (p + 1) * columns], y]
             y = call(kernels.expert_part, (form, p, numbers), given, gpu)[-1]
         expected = twin.expert_linear(x, choice, *matrices, experts=experts)
         largest = twin.expert_linear(np.abs(x), choice, *np.abs(matrices), experts=experts)

@@ -71,7 +71,8 @@ def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
 
 FRAGMENTS = (
     ((48, 256), "int4_g32", (0, 1, 5, 8, 19), True),
-    ((32, 2048), "t4_g32", (4,), False),  # two blocks of scales; two chunks at a time
+    # two blocks of scales, two chunks at a time; K shared out by workgroups
+    ((32, 2048), "t4_g32", (4, 12), False),
     ((48, 352), "t5_g32", (5, 17, 33), True),
     ((4112, 64), "k5_g32", (2,), False),  # two tiles a warp, the last one alone
 )
@@ -86,7 +87,7 @@ LONG_FRAGMENTS = (
     ((144, 256), "t4_g32", (0, 8, 30, 50, 130), True),
     ((16, 256), "int8a_g64", (2, 16), False),
     ((16, 256), "int4a_g128", (2, 40), False),
-    ((32, 2176), "t4_g32", (4,), False),
+    ((32, 2176), "t4_g32", (4, 40, 70, 129), False),
     ((80, 288), "k6_g32", (2, 100), False),
     ((16, 512), "q4_k", (2, 9, 65), False),
     ((16, 64), "int5m_g32", (3, 9), False),

@@ -59,9 +59,12 @@ def test_instructions_a_weight(scheme: str, most: float) -> None:
 
 
 def test_many_rows() -> None:
-    """Of 128 rows a product costs about .1 instructions; a tensor instruction is 64."""
+    """Of 64 rows a weight costs 5 instructions beside the 1.3 of its products, of 128 as many. x
+    and words come by asynchronous copies."""
     form = packing(CUDA, (N, K), "t4_g32")
-    made = many_rows(CUDA, form, 128).with_attr("global_symbol", "linear")
-    (found,) = count_linear.counts_of(made)
-    assert found.spills == 0 and found.tensor == 64
-    assert found.of_product is not None and 1 / 64 < found.of_product < 0.11, found
+    made = many_rows(CUDA, form, 64, 128).with_attr("global_symbol", "linear")
+    for found, rows in zip(count_linear.counts_of(made), (64, 128), strict=True):
+        assert found.spills == 0 and found.tensor == rows
+        weights = found.products / rows
+        assert 4 < found.loop / weights < (6.6 if rows == 64 else 7.6), found
+        assert found.shared_bytes < 2048 and found.registers <= 255

@@ -17,6 +17,9 @@ import pytest
 
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import rounded
+from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_targets import get_target
 
@@ -112,3 +115,10 @@ def barriers(text: str, counts: Sequence[int]) -> int:
                 opened.append(re.match(r"\W*(\w*)", line).group(1))  # type: ignore[union-attr]
     assert not opened
     return found
+
+
+def round_rows(gpu: Gpu, packing: GpuPacking, x: Any) -> list[Any]:
+    """The values of `rounded.round_rows`, the sums filled with NaN."""
+    made = np.zeros((len(x), x.shape[1] // 2), np.uint32), np.full(rounded.COUNTERS, 77, np.int32)
+    given = [x, *made, np.full(rounded.SUMS, np.nan, np.float32)]
+    return call(rounded.round_rows, (x.shape[1], columns_of(packing)), given, gpu)[1:]

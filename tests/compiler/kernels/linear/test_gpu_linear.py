@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
+from mlcc_compiler.kernels.gpu.linear.fragments import rounded
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
@@ -32,7 +33,17 @@ from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.quantization import Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
-from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, VULKAN, device, normal, run
+from tests.compiler.kernels.cases.gpu_kernels import (
+    F16,
+    F32,
+    SMALL,
+    VULKAN,
+    call,
+    device,
+    normal,
+    round_rows,
+    run,
+)
 from tests.compiler.kernels.cases.scheme import KERNELS
 
 pytestmark = pytest.mark.usefixtures("vulkan")
@@ -82,23 +93,37 @@ def check_fragments(
     stored = packing.pack(normal(sizes[0], *sizes) + np.float32(0.1))
     weight, b = packing.unpack(stored), normal(1, packing.n) if bias else None
     factory = linear.linear_part if bias or max(rows) > 8 else few_rows
+    last = [*stored, *([] if b is None else [b])]
     for n in rows:
         x = normal(n, n, packing.k)
-        inputs = [x, *stored, *([] if b is None else [b])]
-        y = run(factory, (packing, 0, bias), inputs, [((n, sizes[0]), "float32")], gpu)
-        error = np.abs(y[0] - twin.linear(x, weight, b))
+        y = fragments_product(gpu, packing, factory, x, last)
+        error = np.abs(y - twin.linear(x, weight, b))
         assert (error <= bound(gpu, x, weight, fragments=True)).all(), (n, error.max())
         if n and bias:  # where no weight beside it is 0: there the excess of codes shows
             x[:, 3] = 1e5  # beyond float16's range: its largest number
-            inputs[0], shape = x, [((n, sizes[0]), "float32")]
-            far = run(factory, (packing, 0, bias), inputs, shape, gpu)
+            far = fragments_product(gpu, packing, factory, x, last)
             x[:, 3] = 65504
-            error = np.abs(far[0] - twin.linear(x, weight, b))
+            error = np.abs(far - twin.linear(x, weight, b))
             assert (error <= bound(gpu, x, weight, fragments=True)).all(), (n, error.max())
     tokens = np.array([0, 9, sizes[0] - 1, 8], np.int32)
     shape = [((4, packing.k), "float32")]
     y = run(embedding.embedding_part, (packing, 0), [tokens, *stored], shape, gpu)
     np.testing.assert_array_equal(y[0], weight[tokens])
+
+
+def fragments_product(gpu: Gpu, packing: GpuPacking, factory: Any, x: Any, last: Any) -> Any:
+    """y by a factory's kernel. `linear_part` takes x rounded, too, and leaves the counters 0."""
+    n, y = len(x), np.full((len(x), packing.n), 77, np.float32)
+    arguments = packing, 0, len(last) > len(packing.columns)
+    if factory is few_rows:
+        return call(factory, arguments, [x, *last, y], gpu)[-1]
+    rounded = round_rows(gpu, packing, x)
+    after = call(factory, arguments, [x, *rounded, *last, y], gpu)
+    if n > 8:
+        assert not after[2].any()
+    for i in (0, 1):
+        np.testing.assert_array_equal(after[i], [x, rounded[0]][i])
+    return after[-1]
 
 
 def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
@@ -113,16 +138,18 @@ def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
     return kernel(body, **arguments, y=f32("n", packing.n))
 
 
-def many_rows(gpu: Gpu, packing: GpuPacking, rows: int) -> Any:
-    """The variant for that many rows by tensor cores."""
+def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int) -> Any:
+    """The variants for that many rows by tensor cores."""
 
     def body(x: Any, *buffers: Any) -> None:
         *tensors, y = buffers
         job = LinearWork(x, packing.n, lambda m, n, value: store(y, value, m, n))
-        fragment_gemm(gpu, WeightReader(gpu, packing, tensors), job, rows)
+        of_x, reader = rounded.Rounded(*tensors[:3]), WeightReader(gpu, packing, tensors[3:])
+        made = [(rows, partial(fragment_gemm, gpu, reader, job, rows, of_x)) for rows in heights]
+        linear.first_that_takes(x.shape[0], list(made))
 
-    arguments = {"x": f32("n", packing.k), **weight_arguments(packing, 0)}
-    return kernel(body, **arguments, y=f32("n", packing.n))
+    more = {**rounded.rounded_arguments(packing.k), **weight_arguments(packing, 0)}
+    return kernel(body, x=f32("n", packing.k), **more, y=f32("n", packing.n))
 
 
 def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
@@ -330,7 +357,7 @@ def whole(gpu: Gpu, packing: GpuPacking, use: str, bias: bool) -> Any:
     return relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())["forward"]
 
 
-def call(function: Any, *arrays: Any) -> Any:
+def called(function: Any, *arrays: Any) -> Any:
     return function(*[tvm.runtime.tensor(np.asarray(a), device()) for a in arrays]).numpy()
 
 
@@ -343,11 +370,11 @@ def test_a_weight_in_parts(name: str, binding: int) -> None:
     function = whole(gpu, packing, "matrix", True)
     for n in (0, 1, 5, 33):
         x = normal(n, n, 96)
-        y = call(function, x, *stored, bias)
+        y = called(function, x, *stored, bias)
         error = np.abs(y - twin.linear(x, weight, bias))
         assert (error <= bound(gpu, x, weight)).all()
     ids = np.array([0, 300, 127, 128, 64, 63, 299, -5, 1000], np.int32)
-    out = call(whole(gpu, packing, "table", False), ids, *stored)
+    out = called(whole(gpu, packing, "table", False), ids, *stored)
     np.testing.assert_array_equal(out, twin.embedding(np.clip(ids, 0, 300), weight))
 
 

@@ -30,7 +30,10 @@ _REAL, _OURS = "libcudart.so.13", "libcuemul.so.13"
 """NVIDIA's runtime, and the name of equal length under which TVM's copy asks for the emulated one:
 torch brings the real one into the same process, before or after."""
 _VERSIONS = "{} {{ global: cu*; emulated_*; *Idx; *Dim; local: *; }};"
-_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\([^)]*\) \{')
+_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) uint (\w+)\[\];")
+_KERNEL = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\([^)]*\) \{'
+)
 
 
 @cache
@@ -113,9 +116,11 @@ def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
     """Takes the place of `cuda_code.compile_cuda`: the "machine code" is a library's path."""
     device()
     body = text[text.index('extern "C" __global__') :]
+    body, dynamic = _DYNAMIC.subn(r"uint* \1 = emulated_dynamic;", body)
+    memory = "__shared__ alignas(64) uint emulated_dynamic[kDynamic / 4];\n" if dynamic else ""
     names = _KERNEL.findall(body)
     calls = "".join(f"EMULATED_KERNEL({name})\n" for name in names)
-    source = f'#include "{HERE / "kernels.h"}"\n{body}\n{calls}'
+    source = f'#include "{HERE / "kernels.h"}"\n{memory}{body}\n{calls}'
     level = "-O1" if len(names) > 1 else "-O0"  # of a model, or a kernel that runs a few times
 
     def write(made: Path) -> None:

@@ -166,6 +166,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arg
   CUlaunchConfig grid = *config;
   unsigned threads = grid.blockDimX * grid.blockDimY * grid.blockDimZ;
   bool fits = grid.gridDimY < 65536 && grid.gridDimZ < 65536 && threads <= 1024;
+  fits = fits && grid.sharedMemBytes <= 99 << 10;  // kDynamic of kernels.h
   if (!fits || grid.gridDimX * grid.gridDimY * grid.gridDimZ == 0 || threads == 0)
     return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<EmulatedCall> call(kernel->bind(arguments));

@@ -7,9 +7,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <deque>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -18,6 +20,7 @@
 #define __launch_bounds__(...)
 #define __restrict__
 #define __shared__ static __attribute__((section("emulated_shared")))
+#define __align__(n)
 #define alignas(n) __attribute__((aligned(n)))  // which g++ takes after `static` too
 #define uint unsigned int
 #define uchar unsigned char
@@ -217,12 +220,77 @@ inline unsigned mlcc_permuted(unsigned low, unsigned high, unsigned selector) {
   }
   return found;
 }
+inline int mlcc_kept(int number) { return number; }
 inline unsigned mlcc_multiply_add(unsigned a, unsigned b, unsigned c) {
   half sums[2];
   for (int i = 0; i < 2; ++i)  // a double holds the product and the sum: one rounding
     sums[i] = static_cast<half>(static_cast<double>(emulated_half(a, i)) * emulated_half(b, i) +
                                 emulated_half(c, i));
   return __pack_half2(sums[0], sums[1]);
+}
+
+// -- asynchronous copies (kernels/gpu/linear/fragments/async_copy.py) -------------------------------
+
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulated_shared[];
+extern "C" __attribute__((weak, visibility("hidden"))) char __stop_emulated_shared[];
+
+// Most workgroup memory that a launch may ask for (device.cc): RTX 30's and 40's.
+constexpr unsigned kDynamic = 99 << 10;
+
+struct EmulatedCopies {  // of a thread: what it started and has not waited for
+  struct Copy {
+    unsigned to, size;
+    unsigned char bytes[16];
+  };
+  std::deque<std::vector<Copy>> groups{1};
+};
+inline EmulatedCopies& emulated_copies() {
+  static EmulatedCopies all[1024];
+  return all[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)];
+}
+inline unsigned mlcc_address(const void* cell) {
+  return static_cast<unsigned>(static_cast<const char*>(cell) - __start_emulated_shared);
+}
+// A copy may write at any time between its start and the wait for it: it writes NaN at once, and
+// what it read when it is waited for.
+inline void emulated_copy(unsigned to, const void* from, unsigned size, int valid) {
+  EmulatedCopies::Copy copy{to, size};
+  memset(copy.bytes, 0, sizeof copy.bytes);
+  memcpy(copy.bytes, from, valid);
+  memset(__start_emulated_shared + to, 0xFF, size);
+  emulated_copies().groups.back().push_back(copy);
+}
+inline void mlcc_copy4(unsigned to, const void* from, int valid) { emulated_copy(to, from, 4, valid); }
+inline void mlcc_copy8(unsigned to, const void* from, int valid) { emulated_copy(to, from, 8, valid); }
+inline void mlcc_copy16(unsigned to, const void* from, int valid) {
+  emulated_copy(to, from, 16, valid);
+}
+inline void mlcc_commit() { emulated_copies().groups.emplace_back(); }
+inline void emulated_wait(size_t newest) {
+  auto& groups = emulated_copies().groups;
+  for (; groups.size() > newest + 1; groups.pop_front())
+    for (auto& copy : groups.front()) memcpy(__start_emulated_shared + copy.to, copy.bytes, copy.size);
+}
+inline void mlcc_wait0() { emulated_wait(0); }
+inline void mlcc_wait1() { emulated_wait(1); }
+inline void mlcc_wait2() { emulated_wait(2); }
+inline void mlcc_load1(unsigned& a, unsigned from) { memcpy(&a, __start_emulated_shared + from, 4); }
+inline void mlcc_load2(unsigned& a, unsigned& b, unsigned from) {
+  mlcc_load1(a, from), mlcc_load1(b, from + 4);
+}
+inline void mlcc_load4(unsigned& a, unsigned& b, unsigned& c, unsigned& d, unsigned from) {
+  mlcc_load2(a, b, from), mlcc_load2(c, d, from + 8);
+}
+inline void mlcc_put(unsigned to, unsigned word) { memcpy(__start_emulated_shared + to, &word, 4); }
+inline int mlcc_last_of(int* counter, int count) {
+  static int last;
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
+    last = ++*counter == count;
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  return last;
 }
 
 // -- calls ------------------------------------------------------------------------------------------
@@ -252,8 +320,6 @@ EmulatedCall* emulated_bind(void (*kernel)(A...), void** arguments) {
 #define EMULATED_KERNEL(name) \
   extern "C" EmulatedCall* emulated_bind_##name(void** a) { return emulated_bind(name, a); }
 
-extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulated_shared[];
-extern "C" __attribute__((weak, visibility("hidden"))) char __stop_emulated_shared[];
 // Workgroup memory begins as NaN in every block, so that a read of unwritten memory is seen.
 extern "C" void emulated_poison() {
   if (__start_emulated_shared)

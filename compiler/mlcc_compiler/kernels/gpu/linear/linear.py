@@ -8,7 +8,8 @@ its own scheme, are parts too, and write one y. The host code chooses:
     more, other devices    gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
 
 Weights that are stored for tensor cores (`fragments/order.py`) have two kernels of their own, one
-for n <= 8, `fragments/gemv.py`, and one for more, `fragments/gemm.py`.
+for n <= 8, `fragments/gemv.py`, and one for more, `fragments/gemm.py`, which takes x rounded by a
+launch before (`fragments/rounded.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import COLUMNS, fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
+    Rounded,
+    emit_rounded,
+    rounded_arguments,
+)
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.matrix_gemm import matrix_gemm
@@ -52,15 +58,20 @@ def emit_linear(
     """Emit the calls, one for each part of each member; returns y."""
     dtype, last = str(out.dtype), [] if bias is None else [bias]
     columns = sum(member.plan.shape[0] for member in weight.members)
-    first, calls = 0, []
+    first, calls, inputs = 0, [], []
     for member in weight.members:
         form = packing(kernels.device, member.plan.shape, member.plan.scheme)
         made = (bias is not None, dtype, first, columns)
         calls += [
             kernels.cached_kernel(linear_part, form, p, *made) for p in range(len(form.parts))
         ]
+        rounded = emit_rounded(kernels, graph, x, form) if form.fragments else []
+        inputs += [[x, *rounded]] * len(form.parts)
         first += form.n
-    return call_parts(graph, "linear", weight, calls, lambda part: [x, *part, *last], out)
+    before = iter(inputs)
+    return call_parts(
+        graph, "linear", weight, calls, lambda part: [*next(before), *part, *last], out
+    )
 
 
 def linear_part(
@@ -72,12 +83,14 @@ def linear_part(
     first: int = 0,
     columns: int = 0,
 ) -> PrimFunc:
-    """(x[n, K], the part's tensors, [bias f32[M]], y result[n, M]): the columns of y of the part's
-    rows. M is `columns`, in which the weight's start at `first`; 0 = N."""
+    """(x[n, K], [rounded x], the part's tensors, [bias f32[M]], y result[n, M]): the columns of y
+    of the part's rows. M is `columns`, in which the weight's start at `first`; 0 = N. Weights in
+    fragments take x also as `Rounded`."""
     rows, columns = packing.parts[part], columns or packing.n
+    more = rounded_arguments(packing.k) if packing.fragments else {}
 
     def body(x: Expr, *buffers: Expr) -> None:
-        *tensors, y = buffers
+        rounded, (*tensors, y) = buffers[: len(more)], buffers[len(more) :]
         bias_buffer = tensors.pop() if bias else None
         reader = WeightReader(gpu, packing, tensors)
 
@@ -86,9 +99,13 @@ def linear_part(
             total = value if bias_buffer is None else value + bias_buffer[column]
             store(y, total, m, column)
 
-        _choose(gpu, reader, LinearWork(x, len(rows), finish))
+        work = LinearWork(x, len(rows), finish)
+        if packing.fragments:
+            first_that_takes(x.shape[0], _of_fragments(gpu, reader, work, Rounded(*rounded)))
+        else:
+            _choose(gpu, reader, work)
 
-    arguments = {"x": activations(gpu, "n", packing.k), **weight_arguments(packing, part)}
+    arguments = {"x": activations(gpu, "n", packing.k), **more, **weight_arguments(packing, part)}
     if bias:
         arguments["bias"] = f32(columns)
     return kernel(body, **arguments, y=Argument(("n", columns), result))
@@ -97,12 +114,6 @@ def linear_part(
 def _choose(gpu: Gpu, reader: WeightReader, work: LinearWork) -> None:
     """Emit the launches for few and for many rows of x under their conditions."""
     variants: list[Variant] = []
-    if reader.packing.fragments:
-        variants.append((COLUMNS, partial(fragment_gemv, gpu, reader, work)))
-        for rows in ROWS:
-            variants.append((rows, partial(fragment_gemm, gpu, reader, work, rows)))
-        first_that_takes(work.x.shape[0], variants)
-        return
     for columns in _FEW:
         variants.append((columns, partial(gemv, gpu, reader, work, columns)))
     matrix_unit = gpu.matrix_unit and gpu.f16
@@ -112,6 +123,18 @@ def _choose(gpu: Gpu, reader: WeightReader, work: LinearWork) -> None:
         rows = side(gpu) * height
         variants.append((rows, partial(gemm, gpu, reader, work, height)))
     first_that_takes(work.x.shape[0], variants)
+
+
+def _of_fragments(
+    gpu: Gpu, reader: WeightReader, work: LinearWork, rounded: Rounded
+) -> list[Variant]:
+    """The kernels of weights that are stored for tensor cores."""
+    variants: list[Variant] = [(COLUMNS, partial(fragment_gemv, gpu, reader, work))]
+    for rows in ROWS:
+        alone = True if rows < ROWS[-1] else work.x.shape[0] <= rows
+        made = partial(fragment_gemm, gpu, reader, work, rows, rounded, alone)
+        variants.append((rows, made))
+    return variants
 
 
 Variant = tuple[int, Callable[[], None]]

@@ -134,10 +134,15 @@ class WeightReader:
     def _scaling_of(loaded: Callable[[], Callable[[Expr], Scaling]], group: Expr) -> Scaling:
         return loaded()(group)
 
-    def scaling(self, row: Any, group: Expr) -> Scaling:
+    def scaling(self, row: Any, group: Expr, factor: float = 1.0) -> Scaling:
         """Emit the loads and the arithmetic of a group's scale, for the scheme's own numbers.
-        row: as the buffers take it."""
-        return self._loaded_scaling(row, group, 0, 1.0)()(group)
+        row: as the buffers take it; factor: of the scale, where there are no zero points."""
+        assert factor == 1 or self.packing.scheme.offset != ZEROS
+        return self._loaded_scaling(row, group, 0, factor)()(group)
+
+    def scale_loads(self, row: Any, group: Expr) -> None:
+        """Emit the loads of `scaling` alone."""
+        self._loaded_scaling(row, group, 0, 1.0)
 
     def _loaded_scaling(
         self, row: Any, group: Expr, excess: int | None = None, factor: float | None = None

@@ -38,6 +38,9 @@ class WorkItems(Protocol):
     def x(self) -> Any:
         """A buffer, or a view that `dequantize.load` can read."""
 
+    def first_word(self, row: Any) -> Expr:
+        """Where a row's words begin in x as `fragments/rounded.py` rounds it."""
+
     @property
     def n_out(self) -> int:
         """Rows of W per tile."""
@@ -56,6 +59,10 @@ class LinearWork:
     x: Any
     n_out: int
     finish: Finish
+
+    def first_word(self, row: Expr) -> Expr:
+        """Two numbers a word."""
+        return row * (int(self.x.shape[1]) // 2)
 
     def blocks(self, rows: int) -> Expr:
         """Neighbouring rows make a tile."""

@@ -23,6 +23,11 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
+    Rounded,
+    emit_rounded,
+    rounded_arguments,
+)
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.linear import Variant, first_that_takes
@@ -62,7 +67,8 @@ def emit_expert_linear(
     form = stored(kernels.device, plan.shape, plan.scheme)
     numbers = ExpertLinearShape(plan.shape[0], experts, chosen, dims(x)[1])
     parts = [kernels.cached_kernel(expert_part, form, p, numbers) for p in range(len(form.parts))]
-    inputs = [x, choice, *graph.memo[key]]
+    rounded = emit_rounded(kernels, graph, x, form) if form.fragments else []
+    inputs = [x, *rounded, choice, *graph.memo[key]]
     return call_parts(graph, "expert_linear", weight, parts, lambda part: [*inputs, *part], out)
 
 
@@ -72,12 +78,14 @@ def heights(gpu: Gpu) -> tuple[int, ...]:
 
 
 def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearShape) -> PrimFunc:
-    """(x[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's tensors,
-    y[n, slots * N]): the columns of y of the part's rows."""
+    """(x[n, width], [rounded x], choice i32[n, chosen], order and begin of `expert_order`, the
+    part's tensors, y[n, slots * N]): the columns of y of the part's rows. Weights in fragments take
+    x also as `Rounded`."""
     n_out = packing.n // numbers.matrices
+    more = rounded_arguments(numbers.width) if packing.fragments else {}
 
-    def body(x: Expr, choice: Expr, order: Expr, begin: Expr, *buffers: Expr) -> None:
-        *tensors, y = buffers
+    def body(x: Expr, *buffers: Expr) -> None:
+        rounded, (choice, order, begin, *tensors, y) = buffers[: len(more)], buffers[len(more) :]
         reader = WeightReader(gpu, packing, tensors)
         alone = PerTokenWork(x, y, packing, part, numbers, choice)
         few = fragment_gemv if packing.fragments else gemv
@@ -88,12 +96,13 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
             work = GroupedWork(x, y, packing, part, numbers, order, begin, row + 1)
             # tiles that are half full on average
             most = height * numbers.experts // (2 * numbers.chosen)
-            variants.append((most, _tiled(gpu, reader, work, height)))
+            variants.append((most, _tiled(gpu, reader, work, height, rounded)))
         first_that_takes(x.shape[0], variants)
 
     return kernel(
         body,
         x=activations(gpu, "n", numbers.width),
+        **more,
         choice=i32("n", numbers.chosen),
         order=i32("n", numbers.chosen),
         begin=i32(1 + len(heights(gpu)), numbers.experts + 1),
@@ -110,9 +119,11 @@ def max_per_token(gpu: Gpu, numbers: ExpertLinearShape) -> int:
     return heights(gpu)[0] * numbers.experts // (4 * numbers.chosen)
 
 
-def _tiled(gpu: Gpu, reader: WeightReader, work: GroupedWork, height: int) -> Callable[[], None]:
+def _tiled(
+    gpu: Gpu, reader: WeightReader, work: GroupedWork, height: int, rounded: Sequence[Any]
+) -> Callable[[], None]:
     if reader.packing.fragments:
-        return partial(fragment_gemm, gpu, reader, work, height)
+        return partial(fragment_gemm, gpu, reader, work, height, Rounded(*rounded))
     if gpu.matrix_unit and gpu.f16:
         return partial(matrix_gemm, gpu, reader, work, height)
     return partial(gemm, gpu, reader, work, height // side(gpu))

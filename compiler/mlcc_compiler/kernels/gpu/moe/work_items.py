@@ -53,8 +53,17 @@ class _ExpertWork:
     @property
     def x(self) -> _RowsByChoice:
         """Rows of x by (token, choice)."""
-        own = self.numbers.width != self.packing.k
-        return _RowsByChoice(self.source, self.packing.k, self.packing.k if own else 0)
+        return _RowsByChoice(self.source, self.packing.k, self._step)
+
+    def first_word(self, row: tuple[Expr, Expr]) -> Expr:
+        """Two numbers a word."""
+        token, choice = row
+        return token * (self.numbers.width // 2) + choice * (self._step // 2)
+
+    @property
+    def _step(self) -> int:
+        """Numbers between the parts of x that choices read."""
+        return self.packing.k if self.numbers.width != self.packing.k else 0
 
     def row(self, matrix: Expr, n: Expr) -> Expr:
         """Emit the index within the part of row n of a matrix, clamped to the part."""

@@ -233,10 +233,21 @@ def _held(values: Sequence[int], count: Expr) -> list[Expr]:
 
 def codes_of(packing: GpuPacking, count: Expr) -> Any:
     """How the codes of a packing become float16; count: rows of x."""
+    kind = _kind(packing)
+    return kind(packing, count) if packing.scheme.table else kind(packing)
+
+
+def columns_of(packing: GpuPacking) -> tuple[int, ...]:
+    """The columns of a unit in the order of the codes, two a pair."""
+    found: tuple[int, ...] = _kind(packing).columns
+    return found
+
+
+def _kind(packing: GpuPacking) -> Any:
     if table := packing.scheme.table:
         even = all(table[i] == -table[i + len(table) // 2] for i in range(len(table) // 2))
-        return (MagnitudeCodes if packing.mirrored or even else TableCodes)(packing, count)
-    return (ByteCodes if packing.scheme.bits == 8 else NibbleCodes)(packing)
+        return MagnitudeCodes if packing.mirrored or even else TableCodes
+    return ByteCodes if packing.scheme.bits == 8 else NibbleCodes
 
 
 def _half(value: float) -> Expr:

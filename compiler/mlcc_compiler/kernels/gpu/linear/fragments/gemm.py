@@ -1,30 +1,33 @@
 """y = x @ W.T for more than 8 rows of x by tensor cores, from weights stored for them.
 
-A workgroup of eight warps makes a tile of y (`tile_for`). Its part of x is rounded to float16 once
-and put into shared memory, in the order in which lanes take it, 16 bytes at a time. W goes from
-memory to registers and from there to the tensor cores (`mma.m16n8k16`): a lane unpacks what it
-multiplies, as float16 with its scale, and uses it for up to 64 rows of x. While a step is
-multiplied, words and activations of the next are on their way into registers.
+A workgroup of eight warps makes a tile of y (`gemm_tile.py`). x, rounded to float16 before
+(`rounded.py`), and the words of W come into workgroup memory by asynchronous copies, a ring of
+three or four steps: while one is multiplied, the others are on their way. Words of W are
+read by the lane that copied them, so that only x needs a barrier, one a step. A lane unpacks what
+it multiplies (`mma.m16n8k16`), as float16 with its scale, and uses it for all rows of the tile.
 
-Few rows are bound by reading W, so that tiles are narrow and warps share out K as well; their sums
-meet at the end. Rows of x in shared memory have a gap of 64 bytes, which keeps the 16-byte loads of
-a warp in different banks.
+Up to 64 rows are bound by reading W, so that warps share out K, and workgroups do where W has few
+rows (`_Split`). Sums are added in a fixed order. Rows of x with an odd number have the halves of
+each 128 bytes exchanged in workgroup memory, which keeps the 16-byte loads of a warp in different
+banks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.fragments import mma
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
+from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
+from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import COLUMNS, Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane
-from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, span_of
+from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, Region, span_of
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded import Rounded
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -35,253 +38,351 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     int32,
     launch,
     real,
-    shared,
+    when,
 )
 
-_COLUMNS = 8
-"""Rows of x of an instruction."""
+_WORD = 4
 _PAIRS = UNIT // 2
 """Words of a unit of x."""
-_GAP = 16
-"""Words between rows of x."""
+_THREADS = LANES * WARPS
+
+
+def fragment_gemm(
+    gpu: Gpu, reader: WeightReader, work: WorkItems, rows: int, x: Rounded, alone: Any = False
+) -> None:
+    """Emit the launch: tiles of `rows` rows of x. alone: whether x has no more, True if that is
+    known. Then workgroups may share out K."""
+    tile = tile_for(rows, reader.packing)
+    steps = ceil_div(reader.packing.k, tile.depth)
+    parts = 1 if alone is False else tile.parts(work.n_out, steps)
+    split = _Split(tile, steps, parts, alone, x)
+    grid = ceil_div(work.n_out, tile.columns), split.grid(work)
+    with launch(grid, (LANES, WARPS)) as (block, y, lane, warp), _registers(tile):
+        thread = bind(warp * LANES + lane)
+        block_row, part = split.place(y)
+        found = work.tile(block_row, tile.rows, thread, _THREADS)
+        begin, end = split.steps(part)
+        ring = async_copy.memory(tile.bytes)
+        halves = _Activations(work, x, found, tile, thread, reader.packing.k)
+        products = _Products(reader, work, found, tile, (block, warp, lane))
+
+        filled, used = _Stage(ring, tile), _Stage(ring, tile)
+
+        def start(step: Expr) -> None:
+            with when(step < end):
+                halves.copy(step, filled.address)
+                products.copy(step, filled.address)
+            async_copy.commit()
+            filled.advance()
+
+        for i in range(tile.stages - 1):
+            start(bind(begin + i))
+        products.fetch(begin)
+        with T.serial(bind(end - begin)) as i:
+            step = bind(begin + int32(i))
+            async_copy.wait(tile.stages - 2)
+            barrier()
+            start(bind(step + (tile.stages - 1)))
+            products.add(step, used.address, bind(tirx.min(step + 1, end - 1)))
+            used.advance()
+        async_copy.wait(0)
+        barrier()
+        split.write(products, found, block, part, ring)
+
+
+def _registers(tile: Tile) -> Any:
+    """Let a thread have as many registers as that many workgroups on a multiprocessor allow. Else
+    ptxas gives some of these kernels 32 and spills the rest."""
+    return T.attr(T.int32(0), "tirx.launch_bounds_min_blocks_per_sm", tile.workgroups)
+
+
+class _Stage:
+    """A step's place in the ring."""
+
+    def __init__(self, ring: Expr, tile: Tile) -> None:
+        self.ring, self.tile, self.at = ring, tile, Local(1, "uint32")
+        self.at[0] = ring
+
+    @property
+    def address(self) -> Expr:
+        return self.at[0]
+
+    def advance(self) -> None:
+        """To the next step's."""
+        following, size = bind(self.at[0] + T.uint32(self.tile.stage_bytes)), self.tile.stages
+        end = self.ring + T.uint32(size * self.tile.stage_bytes)
+        self.at[0] = T.Select(following == end, self.ring, following)
 
 
 @dataclass(frozen=True)
-class Tile:
-    """How the warps of a workgroup divide a tile of y, and K."""
+class _Split:
+    """How workgroups share out K: each stores the sums of some steps, and the last one that is
+    done with a tile adds up those of all, in order."""
 
-    over_rows: int
-    """Warps side by side over the rows of x."""
-    over_columns: int
-    """Over the rows of W."""
-    over_depth: int
-    """Over K."""
-    high: int
-    """Instructions of a warp over the rows of x, 8 each."""
-    wide: int
-    """Over the rows of W, 16 each."""
-    width: int
-    """Stretches of a warp in a step."""
+    tile: Tile
+    all_steps: int
+    parts: int
+    alone: Any
+    """Whether the rows of x are one tile, else nothing is shared out."""
+    x: Rounded
 
-    @property
-    def rows(self) -> int:
-        return self.over_rows * self.high * _COLUMNS
+    def grid(self, work: WorkItems) -> Expr:
+        """Workgroups for each tile of W."""
+        tiles = work.blocks(self.tile.rows)
+        if self.parts == 1:
+            return tiles
+        return (
+            self.parts if self.alone is True else T.Select(self.alone, T.int64(self.parts), tiles)
+        )
 
-    @property
-    def columns(self) -> int:
-        return self.over_columns * self.wide * EDGE
+    def place(self, y: Expr) -> tuple[Expr, Expr]:
+        """(tile of x, part of K) of a workgroup."""
+        if self.parts == 1:
+            return y, int32(0)
+        if self.alone is True:
+            return int32(0), y
+        return bind(T.Select(self.alone, int32(0), y)), bind(T.Select(self.alone, y, int32(0)))
 
-    @property
-    def depth(self) -> int:
-        """Columns of x in a step."""
-        return self.over_depth * self.width * STRETCH
+    def steps(self, part: Expr) -> tuple[Expr, Expr]:
+        """The first step of a workgroup, and the one behind its last."""
+        if self.parts == 1:
+            return int32(0), int32(self.all_steps)
+        each = ceil_div(self.all_steps, self.parts)
+        begin = bind(part * each)
+        end = tirx.min(begin + each, int32(self.all_steps))
+        if self.alone is not True:
+            end = T.Select(self.alone, end, int32(self.all_steps))
+        return begin, bind(end)
 
+    def write(
+        self, products: _Products, found: TileRows, block: Expr, part: Expr, ring: Expr
+    ) -> None:
+        """Emit found.write of all sums; ring: free memory."""
+        first = bind(block * self.tile.columns)
 
-def tile_for(rows: int, k: int) -> Tile:
-    """The tile for that many rows of x, 16 to 128. A thread loads 32 numbers of x a step."""
-    span = span_of(k)
-    return {
-        16: Tile(1, 2, 4, 2, 2, span),
-        32: Tile(1, 4, 2, 4, 1, span),
-        64: Tile(1, 4, 2, 8, 1, min(span, 2)),
-        128: Tile(2, 4, 1, 8, 2, min(span, 2)),
-    }[rows]
+        def write(at: Expr, value: Expr) -> None:
+            found.write(bind(at // self.tile.columns), bind(first + at % self.tile.columns), value)
 
+        if self.parts == 1:
+            products.write(write, ring)
+            return
+        if self.alone is True:
+            self._exchange(products, write, block, part, ring)
+            return
+        with T.If(self.alone):
+            with T.Then():
+                self._exchange(products, write, block, part, ring)
+            with T.Else():
+                products.write(write, ring)
 
-def fragment_gemm(gpu: Gpu, reader: WeightReader, work: WorkItems, rows: int) -> None:
-    """Emit the launch: tiles of `rows` rows of x."""
-    tile = tile_for(rows, reader.packing.k)
-    blocks = ceil_div(work.n_out, tile.columns), work.blocks(tile.rows)
-    with launch(blocks, (LANES, WARPS)) as (block, block_row, lane, warp):
-        thread = bind(warp * LANES + lane)
-        found = work.tile(block_row, tile.rows, thread, WARPS * LANES)
-        x = _Activations(reader, work.x, found, thread, tile)
-        products = _Products(reader, x, tile, block, warp, lane)
-        steps = ceil_div(reader.packing.k, tile.depth)
-        x.fetch(int32(0))()
-        products.fetch(int32(0))()
-        barrier()
-        with T.serial(steps) as i:
-            following = bind(tirx.min(int32(i) + 1, int32(steps - 1)))
-            put_x, put_words = x.fetch(following), products.fetch(following)
-            products.add(int32(i))
-            barrier()
-            put_x()
-            put_words()
-            barrier()
-        products.write(found, thread)
+    def _exchange(
+        self,
+        products: _Products,
+        write: Callable[[Expr, Expr], None],
+        block: Expr,
+        part: Expr,
+        ring: Expr,
+    ) -> None:
+        sums, cells = self.x.sums, self.tile.rows * self.tile.columns
+        own = bind((block * self.parts + part) * cells)
+        products.write(lambda at, value: store(sums, value, own + at), ring)
+        last = async_copy.is_last(self.x.counters[block], self.parts)
+        with when(last), T.serial(cells // _THREADS) as i:
+            at, total = bind(int32(i) * _THREADS + products.thread), Local()
+            total[0] = sums[block * (self.parts * cells) + at]
+            with T.serial(self.parts - 1) as other:
+                total[0] = total[0] + sums[(block * self.parts + 1 + int32(other)) * cells + at]
+            write(at, total[0])
 
 
 class _Activations:
-    """The tile of x in shared memory: pairs of float16 in the order of the codes."""
+    """The copies of a thread into the tile of x, 16 bytes each."""
 
     def __init__(
-        self, reader: WeightReader, x: Any, found: TileRows, thread: Expr, tile: Tile
+        self, work: WorkItems, x: Rounded, found: TileRows, tile: Tile, thread: Expr, k: int
     ) -> None:
-        self.reader, self.x, self.found, self.thread, self.tile = reader, x, found, thread, tile
-        self.order = codes_of(reader.packing, x.shape[0]).columns
-        self.cells = shared((tile.rows, tile.depth // 2 + _GAP), "uint32")
+        self.tile, self.pairs, self.units = tile, x.pairs, k // UNIT
+        self.of_step = tile.depth // UNIT
+        self.rows_at_once, last = _THREADS // self.of_step, tile.rows - 1
+        row, self.unit = bind(thread // self.of_step), bind(thread % self.of_step)
+        turned = T.bitwise_xor(self.unit, (row % 2) * UNITS)
+        self.to = bind((row * tile.row_bytes + turned * (_PAIRS * _WORD)).astype("uint32"))
+        self.first, self.cells = row, []
+        for i in range(0, tile.rows, self.rows_at_once):
+            of_x = found.x_row(bind(tirx.min(row + i, int32(last))))
+            self.cells.append(mma.kept(work.first_word(of_x)))
 
-    def fetch(self, step: Expr) -> Callable[[], None]:
-        """Emit the loads of a step's tile; calling the result emits its stores."""
-        units = self.tile.depth // UNIT
-        parts = [
-            self._unit(bind(self.thread + i), step, units)
-            for i in range(0, self.tile.rows * units, WARPS * LANES)
-        ]
-
-        def put() -> None:
-            for part in parts:
-                part()
-
-        return put
-
-    def _unit(self, index: Expr, step: Expr, units: int) -> Callable[[], None]:
-        row, u = bind(index // units), bind(index % units)
-        unit, count = bind(step * units + u), self.reader.packing.k // UNIT
-        at = self.found.x_row(row)
-        values = load(self.x, at, tirx.min(unit, int32(count - 1)) * UNIT, UNIT)
-        pairs, order = Local(_PAIRS, "uint32"), self.order
-
-        def put() -> None:
-            for i in range(_PAIRS):
-                pair = mma.halves(values[order[2 * i]], values[order[2 * i + 1]])
-                if count % units:  # a step may reach beyond the row
-                    pair = T.Select(unit < count, bind(pair), T.uint32(0))
-                pairs[i] = pair
-            with T.vectorized(_PAIRS) as v:
-                store(self.cells, pairs[int32(v)], row, u * _PAIRS + int32(v))
-
-        return put
+    def copy(self, step: Expr, address: Expr) -> None:
+        """Start the copies of a step."""
+        to, unit, valid = bind(address + self.to), bind(step * self.of_step + self.unit), None
+        if self.units % self.of_step:  # a step may reach beyond the row
+            valid = bind(T.Select(unit < self.units, int32(16), int32(0)))
+            unit = bind(tirx.min(unit, int32(self.units - 1)))
+        column = bind(unit * _PAIRS)
+        for i, at in enumerate(self.cells):
+            down = T.uint32(i * self.rows_at_once * self.tile.row_bytes)
+            cell = self.pairs[0, at + column]
+            if self.rows_at_once <= self.tile.rows:
+                async_copy.copy(to + down, cell, 16, valid)
+                continue
+            with when(self.first < self.tile.rows):
+                async_copy.copy(to + down, cell, 16, valid)
 
 
 class _Products:
     """The sums of a warp."""
 
     def __init__(
-        self, reader: WeightReader, x: _Activations, tile: Tile, block: Expr, warp: Expr, lane: Expr
+        self,
+        reader: WeightReader,
+        work: WorkItems,
+        found: TileRows,
+        tile: Tile,
+        at: tuple[Expr, ...],
     ) -> None:
-        self.reader, self.x, self.tile = reader, x, tile
+        block, warp, lane = at
+        self.reader, self.tile = reader, tile
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
-        self.codes = codes_of(reader.packing, x.x.shape[0])
+        self.thread = bind(warp * LANES + lane)
+        self.codes = codes_of(reader.packing, work.x.shape[0])
         self.row = bind(warp % tile.over_rows)
         self.column = bind(warp // tile.over_rows % tile.over_columns)
         self.slice = bind(warp // (tile.over_rows * tile.over_columns))
-        self.first = bind((block * tile.over_columns + self.column) * tile.wide)
-        rows = [x.found.w_row((self.first + i) * EDGE) for i in range(tile.wide)]
+        first = bind((block * tile.over_columns + self.column) * tile.wide)
+        rows = [found.w_row((first + i) * EDGE) for i in range(tile.wide)]
         self.tiles = [bind(row // EDGE) for row in rows]
+        placed, g, t = reader.buffers[0], self.lane.g, self.lane.t
+        words = EDGE * placed.order.words
+        self.cells = {
+            (number, region): mma.kept(tile * words + region.start(0, g, 0, t))
+            for number, tile in enumerate(self.tiles)
+            for region in placed.order.regions
+        }
+        """Where a lane's words begin in W."""
         self.sums = Local(tile.high * tile.wide * SUMS)
         for i in range(tile.high * tile.wide * SUMS):
             self.sums[i] = real(0)
-        self.held = [
-            [
-                [Local(region.per_unit * tile.width, "uint32") for region in self._regions]
-                for _ in range(2)
-            ]
-            for _ in self.tiles
-        ]
+        self.scales: dict[tuple[int, int], tuple[Local, int]] = {}
+        row = (self.row * tile.high * COLUMNS + self.lane.g) * tile.row_bytes
+        self.of_x = bind(row + self.lane.t * (_PAIRS * _WORD))
+        """Where this lane's row and unit of x begin in a step."""
+
+    def _run(self, step: Expr) -> Expr:
+        """The stretches of this warp in a step, counted by `width` that they are; the last ones
+        where they would be beyond the row."""
+        t = self.tile
+        run, runs = step * t.over_depth + self.slice, self.reader.packing.k // STRETCH // t.width
+        return bind(tirx.min(run, int32(runs - 1)) if runs % t.over_depth else run)
 
     @property
-    def _regions(self) -> Any:
+    def _regions(self) -> Sequence[Region]:
         return self.reader.buffers[0].order.regions
 
-    def _stretch(self, step: Expr) -> Expr:
-        """The first stretch of this warp in a step, of the last ones where it would be beyond."""
-        t = self.tile
-        stretch = (step * t.over_depth + self.slice) * t.width
-        stretches = self.reader.packing.k // STRETCH
-        if stretches % (t.over_depth * t.width):
-            return bind(tirx.min(stretch, int32(stretches - t.width)))
-        return bind(stretch)
+    def _words(self) -> Iterator[tuple[int, int, Region, int, int]]:
+        """(tile of W, half, region, words of a lane, where they begin in a step) of a step."""
+        at = self.tile.x_bytes
+        for number in range(self.tile.wide):
+            for half in range(2):
+                for region in self._regions:
+                    count = region.per_unit * self.tile.width
+                    yield number, half, region, count, at
+                    at += _THREADS * _WORD * count
 
-    def fetch(self, step: Expr) -> Callable[[], None]:
-        """Emit the loads of a step's words; calling the result makes them those of `add`."""
-        span, width = span_of(self.reader.packing.k), self.tile.width
-        stretch = self._stretch(step)
-        chunk = bind(stretch // span)
-        first = 0 if width == span else stretch % span // width * width
-        read = [
-            [self.lane.words(tile, half, chunk, first, width) for half in range(2)]
-            for tile in self.tiles
-        ]
+    def copy(self, step: Expr, address: Expr) -> None:
+        """Start the copies of a step's words, each lane its own."""
+        stretch, span = self._run(step) * self.tile.width, span_of(self.reader.packing.k)
+        chunk, first = bind(stretch // span), bind(stretch % span)
+        codes = self.reader.buffers[0].buffer
+        steps = {r: bind(chunk * r.chunk + first * r.per_unit) for r in self._regions}
+        for number, half, region, count, at in self._words():
+            lower = half * (EDGE // 2) * region.lanes * region.words
+            cell = codes[0, self.cells[number, region] + steps[region] + lower]
+            to = bind(address + (self.thread * (_WORD * count) + at).astype("uint32"))
+            async_copy.copy(to, cell, _WORD * count)
 
-        def put() -> None:
-            for number, halves in enumerate(read):
-                for half, words in enumerate(halves):
-                    for i in range(width):
-                        for plane, some in enumerate(words(i)):
-                            for j, word in enumerate(some):
-                                self.held[number][half][plane][i * len(some) + j] = word
+    def fetch(self, step: Expr) -> None:
+        """Load a step's scales into the registers of `add`."""
+        stretch, width = self._run(step) * self.tile.width, self.tile.width
+        for number, tile in enumerate(self.tiles):
+            for half in range(2):
+                found = [
+                    self.lane.scale_words(tile, half, stretch + i, self.lane.t // 2)
+                    for i in range(width)
+                ]
+                count = len(found[0])
+                if (number, half) not in self.scales:
+                    self.scales[number, half] = Local(count * width, "uint32"), count
+                for i, words in enumerate(found):
+                    for j, word in enumerate(words):
+                        self.scales[number, half][0][i * count + j] = word
 
-        return put
-
-    def add(self, step: Expr) -> None:
-        """Add the products of a step."""
-        stretch = self._stretch(step)
-        with T.serial(self.tile.width) as at_i:
-            i = int32(at_i)
-            weights = [self._weights(number, i, stretch + i) for number in range(self.tile.wide)]
+    def add(self, step: Expr, address: Expr, following: Expr) -> None:
+        """Add the products of a step, and load the scales of the following one when its own are
+        used."""
+        stretch, held = self._run(step) * self.tile.width, {}
+        for number, half, region, count, at in self._words():
+            of_lane = (self.thread * (_WORD * count) + at).astype("uint32")
+            words = async_copy.load(bind(address + of_lane), count)
+            held.setdefault((number, half), []).append((words, region.per_unit))
+        of_x = bind(address + self.of_x.astype("uint32"))
+        for i in range(self.tile.width):
+            weights = [
+                self._weights(number, i, stretch + i, held) for number in range(self.tile.wide)
+            ]
+            if i == self.tile.width - 1:
+                self.fetch(following)
+            turned = T.bitwise_xor(self.slice * self.tile.width + i, self.lane.g % 2)
+            at_x = bind(of_x + (turned * (UNITS * _PAIRS * _WORD)).astype("uint32"))
             with T.serial(self.tile.high) as at_h:
                 h = int32(at_h)
-                x = self._pairs_of_x(h, i)
+                down = (h * (COLUMNS * self.tile.row_bytes)).astype("uint32")
+                x = async_copy.load(at_x + down, _PAIRS)
                 for number, a in enumerate(weights):
                     at = (number * self.tile.high + h) * SUMS
                     cells = [self.sums[at + j] for j in range(SUMS)]
                     for side in range(2):
                         mma.multiply(cells, cells, a[side], x[2 * side : 2 * side + 2])
 
-    def _weights(self, number: int, i: Expr, stretch: Expr) -> list[list[Expr]]:
+    def _weights(self, number: int, i: int, stretch: Expr, held: Any) -> list[list[Expr]]:
         """A stretch of a tile of W as float16: the left side of two instructions."""
         rows = []
         for half in range(2):
-            scaling = self.lane.scaling(self.tiles[number], half, stretch, self.lane.t // 2)
-            scale = bind(scaling.scale * real(1 / self.codes.unit))
+            scales, count = self.scales[number, half]
+            words = [scales[i * count + j] for j in range(count)]
+            factor = 1 / self.codes.unit
+            scaling = self.lane.scaling_of(words, stretch, self.lane.t // 2, factor)
+            scale = scaling.scale
+            planes = [found[i * n : i * n + n] for found, n in held[number, half]]
+            pairs = self.codes.pairs(planes, self.lane.t)
+            scales_of = bind(mma.halves(scale, scale))
             offset = scaling.offset
-            words = [
-                [held[i * region.per_unit + j] for j in range(region.per_unit)]
-                for held, region in zip(self.held[number][half], self._regions, strict=True)
-            ]
-            pairs = self.codes.pairs(words, self.lane.t)
-            scales = bind(mma.halves(scale, scale))
             offsets = None if offset is None else bind(mma.halves(offset, offset))
-            rows.append(self.codes.weights(pairs, scales, offsets))
+            rows.append(self.codes.weights(pairs, scales_of, offsets))
         upper, lower = rows
         return [[upper[at], lower[at], upper[at + 1], lower[at + 1]] for at in range(0, _PAIRS, 2)]
 
-    def _pairs_of_x(self, high: Expr, i: Expr) -> list[Expr]:
-        t, pairs = self.tile, Local(_PAIRS, "uint32")
-        row = (self.row * t.high + high) * _COLUMNS + self.lane.g
-        unit = (self.slice * t.width + i) * UNITS + self.lane.t
-        with T.vectorized(_PAIRS) as v:
-            word = self.x.cells[row, unit * _PAIRS + int32(v)]
-            store(pairs.buffer, word, int32(v))
-        return [pairs[j] for j in range(_PAIRS)]
-
-    def write(self, found: TileRows, thread: Expr) -> None:
-        """Emit found.write of all sums; those of warps that share out K are added up before."""
-        if self.tile.over_depth == 1:
-            self._each(lambda m, n, value: found.write(m, bind(self._block + n), value))
-            return
+    def write(self, write: Callable[[Expr, Expr], None], ring: Expr) -> None:
+        """Emit write(cell of the tile, sum) of all sums, cells by rows of x; those of warps that
+        share out K are added up before."""
         t = self.tile
-        cells = shared((t.over_depth, t.rows * t.columns), "uint32")
+        if t.over_depth == 1:
+            self._each(lambda m, n, value: write(bind(m * t.columns + n), value))
+            return
+        of_slice = t.rows * t.sums_stride
 
         def put(m: Expr, n: Expr, value: Expr) -> None:
-            store(cells, T.reinterpret("uint32", value), self.slice, m * t.columns + n)
+            at = self.slice * of_slice + m * t.sums_stride + n
+            async_copy.put(_at(ring, at), T.reinterpret("uint32", value))
 
         self._each(put)
         barrier()
-        with T.serial(ceil_div(t.rows * t.columns, WARPS * LANES)) as i:
-            at = bind(int32(i) * (WARPS * LANES) + thread)
-            total = Local()
-            total[0] = T.reinterpret("float32", cells[0, at])
+        with T.serial(t.rows * t.columns // _THREADS) as i:
+            cell, total = bind(int32(i) * _THREADS + self.thread), Local()
+            at = bind(cell // t.columns * t.sums_stride + cell % t.columns)
+            total[0] = _sum_at(ring, at)
             for other in range(1, t.over_depth):
-                total[0] = total[0] + T.reinterpret("float32", cells[other, at])
-            found.write(bind(at // t.columns), bind(self._block + at % t.columns), total[0])
-
-    @property
-    def _block(self) -> Expr:
-        """The workgroup's first row of W."""
-        return (self.first - self.column * self.tile.wide) * EDGE
+                total[0] = total[0] + _sum_at(ring, at + other * of_slice)
+            write(cell, total[0])
 
     def _each(self, write: Callable[[Expr, Expr, Expr], None]) -> None:
         """write(row of x, row of W, sum), counted in the workgroup's tile."""
@@ -290,7 +391,16 @@ class _Products:
             with T.serial(t.high) as at_h:
                 h = int32(at_h)
                 for j in range(SUMS):
-                    m = (self.row * t.high + h) * _COLUMNS + self.lane.t * 2 + j % 2
+                    m = (self.row * t.high + h) * COLUMNS + self.lane.t * 2 + j % 2
                     n = (self.column * t.wide + number) * EDGE + self.lane.g + j // 2 * half
                     at = (number * t.high + h) * SUMS + j
                     write(bind(m), bind(n), self.sums[at])
+
+
+def _at(ring: Expr, word: Expr) -> Expr:
+    """The address of a word of workgroup memory."""
+    return bind(ring + (word * _WORD).astype("uint32"))
+
+
+def _sum_at(ring: Expr, word: Expr) -> Expr:
+    return T.reinterpret("float32", async_copy.load(_at(ring, word), 1)[0])

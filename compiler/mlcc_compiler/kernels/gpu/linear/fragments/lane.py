@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH, TileRow
+from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH, Placed, TileRow
 from mlcc_compiler.kernels.gpu.linear.weight_reader import Scaling, WeightReader
-from mlcc_compiler.kernels.gpu.workgroup import Local, int32
+from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32
 
 LANES = 32
 """Of a warp."""
@@ -50,9 +51,64 @@ class Lane:
     def scaling(self, tile: Expr, half: int, stretch: Expr, part: Expr) -> Scaling:
         """Emit the scale of a stretch of row g or g + 8; part: which of two groups, if it has
         two."""
+        return self.reader.scaling(TileRow(tile, self.g, half), self._group(stretch, part))
+
+    def scale_words(self, tile: Expr, half: int, stretch: Expr, part: Expr) -> list[Expr]:
+        """Emit the loads of `scaling` alone."""
+        found: list[Expr] = []
+        reader = self._read_through(lambda placed: _Recorded(placed, found))
+        reader.scale_loads(TileRow(tile, self.g, half), self._group(stretch, part))
+        return found
+
+    def scaling_of(
+        self, words: Sequence[Expr], stretch: Expr, part: Expr, factor: float
+    ) -> Scaling:
+        """`scaling` of words that `scale_words` loaded; factor: of the scale, for a table."""
+        rest = iter(words)
+        reader = self._read_through(lambda placed: _Replayed(placed, rest))
+        return reader.scaling(None, self._group(stretch, part), factor)
+
+    def _group(self, stretch: Expr, part: Expr) -> Expr:
         size = self.reader.packing.group
         if size < STRETCH:
-            group = stretch * (STRETCH // size) + part
-        else:
-            group = stretch if size == STRETCH else tirx.floordiv(stretch, size // STRETCH)
-        return self.reader.scaling(TileRow(tile, self.g, half), group)
+            return stretch * (STRETCH // size) + part
+        return stretch if size == STRETCH else tirx.floordiv(stretch, size // STRETCH)
+
+    def _read_through(self, view: Callable[[Placed], Placed]) -> WeightReader:
+        """The reader, with views of the buffers of scales."""
+        reader = self.reader
+        made = WeightReader(reader.gpu, reader.packing, [b.buffer for b in reader.buffers])
+        codes, *scales = made.buffers
+        made.buffers = [codes, *map(view, scales)]
+        return made
+
+
+class _Recorded(Placed):
+    """Keeps the words that are read."""
+
+    def __init__(self, of: Placed, found: list[Expr]) -> None:
+        super().__init__(of.buffer, of.order)
+        self.found = found
+
+    def region(self, number: int) -> Placed:
+        made = _Recorded(self, self.found)
+        made.of = self.order.regions[number]
+        return made
+
+    def __getitem__(self, at: tuple[Any, Any]) -> Any:
+        self.found.append(bind(super().__getitem__(at)))
+        return self.found[-1]
+
+
+class _Replayed(Placed):
+    """Yields words that were read before, in the same order."""
+
+    def __init__(self, of: Placed, words: Any) -> None:
+        super().__init__(of.buffer, of.order)
+        self.words = words
+
+    def region(self, number: int) -> Placed:
+        return self
+
+    def __getitem__(self, at: tuple[Any, Any]) -> Any:
+        return next(self.words)

@@ -55,6 +55,14 @@ __device__ __forceinline__ unsigned mlcc_multiply_add(unsigned a, unsigned b, un
 }
 """
 
+_KEPT = """
+__device__ __forceinline__ int mlcc_kept(int number) {
+  int same;
+  asm volatile("mov.b32 %0, %1;" : "=r"(same) : "r"(number));
+  return same;
+}
+"""
+
 
 def multiply(
     sums: Sequence[Expr], start: Sequence[Expr], a: Sequence[Expr], b: Sequence[Expr]
@@ -93,6 +101,14 @@ def multiply_add(a: Expr, b: Expr, c: Expr) -> Expr:
     return T.cuda.func_call(
         "mlcc_multiply_add", a, b, c, source_code=_MULTIPLY_ADD, return_type="uint32"
     )
+
+
+def kept(number: Expr) -> Expr:
+    """An int32 in a register of its own. What loops use again and again the compiler would compute
+    anew each time, to save registers."""
+    found = Local(1, "int32")
+    found[0] = T.cuda.func_call("mlcc_kept", number, source_code=_KEPT, return_type="int32")
+    return found[0]
 
 
 def held(words: Sequence[int], count: Expr) -> list[Expr]:

@@ -181,6 +181,10 @@ class Placed:
         self.buffer, self.order, self.of = buffer, order, order.regions[region]
         self.dtype, self.shape = buffer.dtype, (int(buffer.shape[0]) * EDGE, order.words)
 
+    def region(self, number: int) -> Placed:
+        """Another region of the buffer."""
+        return Placed(self.buffer, self.order, number)
+
     def __getitem__(self, at: tuple[Any, Any]) -> Any:
         row, word = at
         if isinstance(row, TileRow):
@@ -191,4 +195,4 @@ class Placed:
 
 def region(buffer: Any, number: int) -> Any:
     """A buffer's region by number, where it has some."""
-    return Placed(buffer.buffer, buffer.order, number) if isinstance(buffer, Placed) else buffer
+    return buffer.region(number) if isinstance(buffer, Placed) else buffer

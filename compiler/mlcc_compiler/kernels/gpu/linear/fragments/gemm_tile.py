@@ -1,0 +1,115 @@
+"""How a workgroup divides a tile of y, its memory, and how many workgroups share out K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mlcc_compiler.kernels import planes
+from mlcc_compiler.kernels.gpu.linear.fragments import async_copy
+from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
+from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, span_of
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded import COUNTERS, SUMS
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+
+COLUMNS = 8
+"""Rows of x of an instruction."""
+GAP = 4
+"""Words between rows of sums in workgroup memory: against bank conflicts."""
+_MOST_STAGES = 4
+_MULTIPROCESSORS = 132
+"""Of an H100."""
+_LEAST_STEPS = 4
+"""Of a workgroup that shares out K: with fewer, sums would be as many bytes as W."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the warps of a workgroup divide a tile of y, and K."""
+
+    over_rows: int
+    """Warps side by side over the rows of x."""
+    over_columns: int
+    """Over the rows of W."""
+    over_depth: int
+    """Over K."""
+    high: int
+    """Instructions of a warp over the rows of x, 8 each."""
+    wide: int
+    """Over the rows of W, 16 each."""
+    width: int
+    """Stretches of a warp in a step."""
+    code_bits: int = 4
+
+    @property
+    def rows(self) -> int:
+        return self.over_rows * self.high * COLUMNS
+
+    @property
+    def columns(self) -> int:
+        return self.over_columns * self.wide * EDGE
+
+    @property
+    def depth(self) -> int:
+        """Columns of x in a step."""
+        return self.over_depth * self.width * STRETCH
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of x in a step."""
+        return 2 * self.depth
+
+    @property
+    def x_bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of a step: x, and what each lane reads of two rows of each of its tiles of W."""
+        lane = sum(
+            self.width * max(1, plane.bits // 4) for plane in planes.planes_of(self.code_bits)
+        )
+        return self.x_bytes + 4 * LANES * WARPS * 2 * self.wide * lane
+
+    @property
+    def stages(self) -> int:
+        """Steps in workgroup memory."""
+        return min(_MOST_STAGES, async_copy.MOST_BYTES // self.stage_bytes)
+
+    @property
+    def sums_stride(self) -> int:
+        """Words of a row of sums in workgroup memory."""
+        return self.columns + GAP
+
+    @property
+    def bytes(self) -> int:
+        """Workgroup memory: of the steps, afterwards of sums."""
+        sums = 4 * self.over_depth * self.rows * self.sums_stride if self.over_depth > 1 else 0
+        return max(self.stages * self.stage_bytes, sums)
+
+    @property
+    def workgroups(self) -> int:
+        """On a multiprocessor: registers allow one of 64 rows and more."""
+        return 1 if self.rows >= 64 else 2
+
+    def parts(self, n_out: int, steps: int) -> int:
+        """Workgroups that share out the steps of a tile."""
+        tiles, cells = -(-n_out // self.columns), self.rows * self.columns
+        if tiles > COUNTERS:
+            return 1
+        workgroups = _MULTIPROCESSORS * self.workgroups
+        parts = min(workgroups // tiles, steps // _LEAST_STEPS, SUMS // cells // tiles)
+        return -(-steps // -(-steps // parts)) if parts > 1 else 1
+
+
+def tile_for(rows: int, packing: GpuPacking) -> Tile:
+    """The tile for that many rows of x, 16 to 128."""
+    width = min(span_of(packing.k), 2)
+    tile = {
+        16: Tile(1, 4, 2, 2, 2, width),
+        32: Tile(1, 4, 2, 4, 2, width),
+        64: Tile(1, 4, 2, 8, 2, width),
+        128: Tile(1, 8, 1, 16, 2, width),
+    }[rows]
+    if tile.depth < 2 * STRETCH:  # rows of x have two halves of 128 bytes
+        tile = replace(tile, over_columns=4, over_depth=2)
+    return replace(tile, code_bits=packing.scheme.bits)
