@@ -71,8 +71,7 @@ def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
 
 FRAGMENTS = (
     ((48, 256), "int4_g32", (0, 1, 5, 8, 19), True),
-    # two blocks of scales, two chunks at a time; K shared out by workgroups
-    ((32, 2048), "t4_g32", (4, 12), False),
+    ((32, 2048), "t4_g32", (4,), False),  # two blocks of scales; two chunks at a time
     ((48, 352), "t5_g32", (5, 17, 33), True),
     ((4112, 64), "k5_g32", (2,), False),  # two tiles a warp, the last one alone
 )
@@ -102,6 +101,11 @@ LONG_FRAGMENTS = (
 )
 def test_fragments(sizes: tuple[int, int], name: str, rows: tuple[int, ...], bias: bool) -> None:
     linear.check_fragments(CUDA, sizes, name, rows, bias)
+
+
+def test_k_is_shared_out() -> None:
+    """By workgroups, each of which takes more steps than its memory has."""
+    linear.check_shared_k(CUDA, (48, 2176), "t4_g32", 12)
 
 
 @pytest.mark.parametrize(

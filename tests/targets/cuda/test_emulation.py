@@ -116,3 +116,31 @@ def test_pairs_are_clamped_and_bits_masked() -> None:
     assert set(y) == {65504.0, -65504.0}
     y, _ = run("y[threadIdx.x] = mlcc_masked(0x1234, 0x00f0, 0x5400);")
     assert (y == 0x5430).all()
+
+
+ASYNC = """extern __shared__ __align__(64) uint cells[];
+unsigned at = mlcc_address(cells) + 4 * threadIdx.x;
+for (int i = 0; i < 2; ++i) {
+  mlcc_copy4(at + 256 * i, x + threadIdx.x + 64 * i, 4);
+  mlcc_commit();
+}
+%s
+unsigned found[2];
+for (int i = 0; i < 2; ++i) mlcc_load1(found[i], at + 256 * i);
+memcpy(y + threadIdx.x, found, 4);
+memcpy(y + 64 + threadIdx.x, found + 1, 4);"""
+
+
+@pytest.mark.parametrize("newest", [0, 1, None])
+def test_copies_are_seen_when_they_are_waited_for(newest: int | None) -> None:
+    wait = "" if newest is None else f"mlcc_wait{newest}();"
+    y, fault = run("if (blockIdx.x == 0) {\n" + ASYNC % wait + "}", blocks=2)
+    there = 64 * {0: 2, 1: 1, None: 0}[newest]
+    assert fault == "" and (y[:there] == np.arange(there)).all() and np.isnan(y[there:]).all()
+
+
+def test_the_last_workgroup_is_known() -> None:
+    body = """int last = mlcc_last_of((int*)y, 3);
+if (threadIdx.x == 0) y[1 + blockIdx.x] = last;"""
+    y, fault = run(body, blocks=3)
+    assert fault == "" and y[:4].tolist() == [0, 0, 0, 1]

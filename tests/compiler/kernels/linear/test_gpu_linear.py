@@ -23,6 +23,7 @@ from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
 from mlcc_compiler.kernels.gpu.linear.fragments import rounded
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
+from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
@@ -126,6 +127,25 @@ def fragments_product(gpu: Gpu, packing: GpuPacking, factory: Any, x: Any, last:
     return after[-1]
 
 
+def check_shared_k(gpu: Gpu, sizes: tuple[int, int], name: str, rows: int) -> None:
+    """A tile of x whose products workgroups share out by K; the same to the bit when repeated."""
+    packing = split_weights.packing(gpu, sizes, name)
+    tile = tile_for(16, packing)
+    steps = -(-packing.k // tile.depth)
+    parts = tile.parts(packing.n, steps)
+    assert parts > 2 and steps // parts > tile.stages - 1
+    stored, x = packing.pack(normal(1, *sizes)), normal(2, rows, packing.k)
+    y, again = (fragments_product(gpu, packing, shared_k, x, stored) for _ in range(2))
+    weight = packing.unpack(stored)
+    assert (np.abs(y - twin.linear(x, weight)) <= bound(gpu, x, weight)).all()
+    np.testing.assert_array_equal(y, again)
+
+
+def shared_k(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
+    """The variant for 16 rows that are all of x."""
+    return many_rows(gpu, packing, 16, alone=True)
+
+
 def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
     """The variant for few rows of x by tensor cores alone; quicker to compile than all."""
 
@@ -138,14 +158,15 @@ def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
     return kernel(body, **arguments, y=f32("n", packing.n))
 
 
-def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int) -> Any:
+def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int, alone: bool = False) -> Any:
     """The variants for that many rows by tensor cores."""
 
     def body(x: Any, *buffers: Any) -> None:
         *tensors, y = buffers
         job = LinearWork(x, packing.n, lambda m, n, value: store(y, value, m, n))
         of_x, reader = rounded.Rounded(*tensors[:3]), WeightReader(gpu, packing, tensors[3:])
-        made = [(rows, partial(fragment_gemm, gpu, reader, job, rows, of_x)) for rows in heights]
+        emit = partial(fragment_gemm, gpu, reader, job, x=of_x, alone=alone)
+        made = [(rows, partial(emit, rows)) for rows in heights]
         linear.first_that_takes(x.shape[0], list(made))
 
     more = {**rounded.rounded_arguments(packing.k), **weight_arguments(packing, 0)}

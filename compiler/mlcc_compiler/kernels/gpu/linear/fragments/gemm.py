@@ -319,7 +319,8 @@ class _Products:
     def add(self, step: Expr, address: Expr, following: Expr) -> None:
         """Add the products of a step, and load the scales of the following one when its own are
         used."""
-        stretch, held = self._run(step) * self.tile.width, {}
+        stretch = self._run(step) * self.tile.width
+        held: dict[tuple[int, int], list[tuple[list[Expr], int]]] = {}
         for number, half, region, count, at in self._words():
             of_lane = (self.thread * (_WORD * count) + at).astype("uint32")
             words = async_copy.load(bind(address + of_lane), count)
