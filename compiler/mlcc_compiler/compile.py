@@ -94,8 +94,8 @@ def _write_artifact(
 ) -> Path:
     """Generate code, convert weights in parallel, and write both."""
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
-        if plan.tower is not None:
-            _write_tower(plan, plan.tower, writer, progress)
+        for tower in plan.towers:
+            _write_tower(plan, tower, writer, progress)
         with build_libraries(_variants(plan), writer, progress.phase) as found:
             weights, ranks = _convert_weights(plan, found, rows, calibrated, writer, progress)
             licence = writer.add_checkpoint(plan.checkpoint)

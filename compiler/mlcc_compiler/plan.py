@@ -16,7 +16,6 @@ from mlcc.artifact.schema import (
     AdaptersInfo,
     AdapterSite,
     AudioInfo,
-    AudioInputInfo,
     EmbeddingsInfo,
     EncoderInfo,
     Limits,
@@ -89,8 +88,8 @@ class Plan:
     """Output of an encoder; None = a generative model."""
     split: Split | None = None
     """Partition for tensor parallelism; None = one process computes the model."""
-    tower: TowerCheckpoint | None = None
-    """The vision or audio tower, which is compiled into a folder of its own; None = the model reads
+    towers: tuple[TowerCheckpoint, ...] = ()
+    """The vision and audio tower, each compiled into a folder of its own; () = the model reads
     text."""
 
     @cached_property
@@ -154,8 +153,8 @@ class Plan:
         hidden = self.limits.max_step_tokens if self.config.mtp else 0
         if self.config.source_rows:
             slots = self.limits.max_batch * self.config.source_rows
-        elif self.tower is not None:
-            slots = max(slots, prompt_rows(self.tower.config))
+        elif self.towers:
+            slots = max(slots, *(prompt_rows(tower.config) for tower in self.towers))
         elif hidden:
             slots = 0
         return EmbeddingsInfo(slots=slots, width=width, hidden=hidden) if width else None
@@ -273,12 +272,14 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         checkpoint = replace(checkpoint, config={**checkpoint.config, **more})
         options = replace(options, max_batch=options.max_batch or default_batch(tower.config))
     reads_images = isinstance(checkpoint, TowerCheckpoint)
-    if tower is None and options.vision and encoder_head is None:
-        tower = audio_input_of(checkpoint) or tower_of(checkpoint)
-        reads_images = reads_images or tower is not None
-    if tower is not None and options.ranks > 1:
+    towers = () if tower is None else (tower,)
+    if not towers and options.vision and encoder_head is None:
+        found_towers = (tower_of(checkpoint), audio_input_of(checkpoint))
+        towers = tuple(each for each in found_towers if each is not None)
+        reads_images = reads_images or bool(towers)
+    if towers and options.ranks > 1:
         raise UnsupportedError(
-            f"--tp {options.ranks}: {SENSED[tower.sense]} not read by several ranks; add "
+            f"--tp {options.ranks}: {SENSED[towers[0].sense]} not read by several ranks; add "
             "--no-vision"
         )
     architecture = build_model(
@@ -287,7 +288,9 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         dtype,
         encoder_head,
         reads_images=reads_images,
-        deepstack=len(tower.config.get("deepstack_visual_indexes", ())) if tower else 0,
+        deepstack=max(
+            (len(each.config.get("deepstack_visual_indexes", ())) for each in towers), default=0
+        ),
         mtp=(options.mtp or options.draft_head is not None) and encoder_head is None,
         draft_head=options.recipe.shrinks_draft_head(_kept_head(checkpoint, options)),
     )
@@ -318,7 +321,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     limits = limits_of(options, target, context, caches, encoder_head)
     notes = (*assignment.notes(), *(encoder_head.notes if encoder_head else ()))
     if options.vision:
-        notes = (*notes, *_unbuilt(checkpoint, tower))
+        notes = (*notes, *_unbuilt(checkpoint, towers))
     sources = names.source
     if split is not None:
         notes, sources = (
@@ -327,17 +330,17 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         )
     plan = Plan(
         checkpoint, target, options, architecture, traced, sources, limits, caches, notes,
-        encoder_head, split, tower,
+        encoder_head, split, towers,
     )  # fmt: skip
     _check_rounding(plan)
     return plan
 
 
-def _unbuilt(checkpoint: Checkpoint, tower: TowerCheckpoint | None) -> tuple[str, ...]:
+def _unbuilt(checkpoint: Checkpoint, towers: Sequence[TowerCheckpoint]) -> tuple[str, ...]:
     """Notes about towers that are not compiled."""
-    hears = tower is not None and isinstance(tower.info, AudioInputInfo)
-    seen = unbuilt_tower(checkpoint) if tower is None or hears else None
-    heard = None if hears else unbuilt_audio(checkpoint)
+    senses = [tower.sense for tower in towers]
+    seen = None if "vision" in senses else unbuilt_tower(checkpoint)
+    heard = None if "audio" in senses else unbuilt_audio(checkpoint)
     return tuple(note for note in (seen, heard) if note is not None)
 
 

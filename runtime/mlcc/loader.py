@@ -25,7 +25,7 @@ from mlcc.engine.batch.executor import Executor
 from mlcc.engine.spec_decode.draft_model import shared_group
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
-from mlcc.model.audio_tower import AudioTower, ClipTower
+from mlcc.model.audio_tower import AudioTower, ClipTower, Towers
 from mlcc.model.memory.expert_offload import fit_or_offload
 from mlcc.model.memory.page_budget import grow_pools, memory_share, with_pages
 from mlcc.model.memory.planner import needed_bytes, plan_capacity
@@ -93,7 +93,7 @@ def open_model(
     notes = list(artifact.notes)
     # A draft model's pages take the memory that the prefix cache would fill.
     loaded = replace(args, prefix_cache=prefix_cache and draft is None)
-    tower = _open_tower(artifact, args)  # first: its memory is not the prefix cache's
+    tower = _open_towers(artifact, args)  # first: its memory is not the prefix cache's
     beside = tower_bytes(artifact)
     executor = open_executor(
         artifact, loaded, note=notes.append, progress=reading.weights, beside=beside
@@ -115,22 +115,27 @@ def open_model(
 
 
 def tower_bytes(artifact: Artifact) -> int:
-    """What the model's tower takes beside it: weights, workspace and caches; 0 = none."""
-    if (info := tower_info(artifact.manifest)) is None:
-        return 0
-    manifest = Artifact.open(artifact.folder / info.folder, verify=False).manifest
-    return needed_bytes(plan_capacity(manifest), manifest)
+    """What the model's towers take beside it: weights, workspace and caches; 0 = none."""
+    folders = [artifact.folder / info.folder for info in tower_infos(artifact.manifest)]
+    found = [Artifact.open(folder, verify=False).manifest for folder in folders]
+    return sum(needed_bytes(plan_capacity(manifest), manifest) for manifest in found)
 
 
-def tower_info(manifest: Manifest) -> VisionInfo | AudioInfo | AudioInputInfo | None:
-    """The record of the model's tower; None = it has none."""
-    return manifest.vision or manifest.audio or manifest.audio_input
+def tower_infos(manifest: Manifest) -> list[VisionInfo | AudioInfo | AudioInputInfo]:
+    """The records of the model's towers."""
+    found = (manifest.vision, manifest.audio, manifest.audio_input)
+    return [info for info in found if info is not None]
 
 
-def _open_tower(artifact: Artifact, args: EngineArgs) -> Tower | None:
-    """The model's tower on the same device; None = it reads text only."""
-    if (info := tower_info(artifact.manifest)) is None:
-        return None
+def _open_towers(artifact: Artifact, args: EngineArgs) -> Tower | None:
+    """The model's towers on the same device; None = it reads text only."""
+    found = [_open_tower(artifact, info, args) for info in tower_infos(artifact.manifest)]
+    return Towers(found) if len(found) > 1 else next(iter(found), None)
+
+
+def _open_tower(
+    artifact: Artifact, info: VisionInfo | AudioInfo | AudioInputInfo, args: EngineArgs
+) -> VisionTower | AudioTower | ClipTower:
     tower = Artifact.open(artifact.folder / info.folder)
     if tower.manifest.encoder is None:
         raise ArtifactError(f"{tower.folder}: is no tower; compile the model again")

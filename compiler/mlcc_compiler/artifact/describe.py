@@ -56,7 +56,8 @@ def manifest_of(
     """The manifest of one library, except its list of files."""
     plan, checkpoint, target = built.plan, built.plan.checkpoint, built.plan.target
     caches = plan.caches.infos(plan.pools, target.page_form)
-    adapters, info = plan.adapters(built.sites), plan.tower.info if plan.tower else None
+    adapters = plan.adapters(built.sites)
+    senses = {type(tower.info): tower.info for tower in plan.towers}
     return Manifest(
         abi=library_abi(),
         model=ModelInfo(
@@ -86,9 +87,9 @@ def manifest_of(
         ranks=ranks,
         embeddings=plan.embeddings,
         token_columns=plan.token_columns,
-        vision=info if isinstance(info, VisionInfo) else None,
-        audio=info if isinstance(info, AudioInfo) else None,
-        audio_input=info if isinstance(info, AudioInputInfo) else None,
+        vision=senses.get(VisionInfo),
+        audio=senses.get(AudioInfo),
+        audio_input=senses.get(AudioInputInfo),
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(

@@ -391,6 +391,26 @@ def above(x: Tensor, deviations: float) -> Tensor:
     return _call("above", [x], [float(deviations)], x.shape)
 
 
+def relative_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, positions: Tensor, heads: int, cap: float
+) -> Tensor:
+    """Attention of each row to the last rows of its own text, itself included, as many as `bias`
+    has: q, k, v a[n, heads * head_dim], bias f32[window, heads * head_dim], positions i32[n] in the
+    text -> a[n, heads * head_dim].
+
+    The score of the row d before is cap * tanh(q . (k + bias[d]) / cap): positions are relative
+    (Dai et al., 2019). For encoders, whose texts are whole and cached nowhere.
+    """
+    return _call("relative_attention", [q, k, v, bias, positions], [heads, float(cap)], q.shape)
+
+
+def depthwise_conv(x: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
+    """Convolution of each channel of x a[n, channels] over the last rows of its own text, as many
+    as `weight` f32[taps, channels] has, whose last is the row's own; positions i32[n] in the text
+    -> a[n, channels]. As `causal_conv`, for encoders, whose texts are whole."""
+    return _call("depthwise_conv", [x, weight, positions], [], x.shape)
+
+
 def softcap(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap)."""
     return _call("softcap", [x], [float(cap)], x.shape)

@@ -425,14 +425,14 @@ class AudioInputInfo:
     """How sound becomes rows of a prompt, for a language model with an audio tower."""
 
     processor: str
-    """qwen2_audio, voxtral or qwen2_5_omni: how sound is cut into clips."""
+    """qwen2_audio, voxtral, qwen2_5_omni or gemma4: how sound is cut into clips."""
     audio_token: str
     """Text of the placeholder token, such as <|AUDIO|>."""
     audio_token_id: int
     bins: int
     """Mel bins of a frame, which is 10 ms."""
     clip_rows: int
-    """Rows of the encoder for the longest clip; each is of two frames."""
+    """Rows of the encoder for the longest clip; each is of two frames, gemma4's of four."""
     pool: int
     """Rows of the encoder that become one row of the prompt."""
     most_seconds: int

@@ -38,6 +38,10 @@ class PageKernels:
         made = self._js.logMel(self._given(samples), frames, bins, largest, wanted)
         return to_bytes(made.frames), float(made.largest)
 
+    def usm_log_mel(self, samples: bytes, frames: int, bins: int, /) -> bytes:
+        """Frames as Gemma 4's audio tower reads them."""
+        return to_bytes(self._js.usmLogMel(self._given(samples), frames, bins))
+
     def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytes:
         """The samples at another rate."""
         return to_bytes(self._js.resample(self._given(samples), from_rate, to_rate))

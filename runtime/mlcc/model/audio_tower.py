@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from mlcc.artifact.schema import AudioInfo, AudioInputInfo
 from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, int32
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
-from mlcc.engine.request import AudioClip, AudioWindow
+from mlcc.engine.request import AudioClip, AudioWindow, ImageTile
 from mlcc.errors import UnsupportedError
-from mlcc.model.vision_tower import TowerExecutor, first_pages
+from mlcc.model.vision_tower import TowerExecutor, VisionTower, first_pages
 from mlcc.multimodal.audio.frames import FLOAT, row_bytes, tower_rows
+from mlcc.multimodal.audio.usm import FRAMES, usm_rows
 
 
 class WindowStep:
@@ -44,16 +46,18 @@ class ClipStep:
     def __init__(self, clip: AudioClip, info: AudioInputInfo, capacity: Capacity) -> None:
         count = self.tokens = clip.encoder_rows
         if count > (most := capacity.max_step_tokens):
+            per_second = 100 // (FRAMES if info.processor == "gemma4" else 2)
             raise UnsupportedError(
-                f"a clip of {count / 50:.0f} s, and the tower was compiled for {most / 50:.0f} s; "
-                "send less sound"
+                f"a clip of {count / per_second:.0f} s, and the tower was compiled for "
+                f"{most / per_second:.0f} s; send less sound"
             )
         self._capacity, self._chunk = capacity, info.chunk_rows
         self._wanted = range(0, clip.rows * info.pool, info.pool)
-        part = 2 * (info.chunk_rows or count + 1) * FLOAT * info.bins  # bytes
-        chunks = (clip.features[at : at + part] for at in range(0, len(clip.features), part))
-        rows = b"".join(tower_rows(chunk, info.bins) for chunk in chunks)
-        self.embeddings = rows[: count * row_bytes(info.bins)]
+        self.embeddings = (
+            usm_rows(clip.features, info.bins)
+            if info.processor == "gemma4"
+            else _frame_rows(clip.features, count, info)
+        )
         """Of the tokens, for the first slots of the tower's embeddings."""
 
     def batch(self, writer: BatchWriter) -> Batch:
@@ -125,6 +129,32 @@ class ClipTower(_Tower):
         """The rows of a clip, f32[clip.rows, width]. Raises DeviceError, and UnsupportedError for a
         clip longer than a step."""
         return self._computed(ClipStep(clip, self._info, self._executor.capacity))
+
+
+class Towers:
+    """The vision tower and the audio tower of a model that has both."""
+
+    def __init__(self, towers: Sequence[VisionTower | AudioTower | ClipTower]) -> None:
+        self._towers = towers
+
+    def encode(self, tile: Any) -> bytes | None:
+        """As the tower of this kind of tile does."""
+        seen = isinstance(tile, ImageTile)
+        tower = next(each for each in self._towers if isinstance(each, VisionTower) == seen)
+        return tower.encode(tile)
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        for tower in self._towers:
+            tower.close()
+
+
+def _frame_rows(features: bytes, count: int, info: AudioInputInfo) -> bytes:
+    """The first `count` rows of frames, each part of the clip by itself."""
+    part = 2 * (info.chunk_rows or count + 1) * FLOAT * info.bins  # bytes
+    chunks = (features[at : at + part] for at in range(0, len(features), part))
+    rows = b"".join(tower_rows(chunk, info.bins) for chunk in chunks)
+    return rows[: count * row_bytes(info.bins)]
 
 
 def _windows(count: int, chunk: int) -> dict[str, array[int]]:

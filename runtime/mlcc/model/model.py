@@ -40,7 +40,7 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.migration import Identity
 from mlcc.engine.sampling.grammar import Grammars
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.model.audio_tower import AudioTower, ClipTower
+from mlcc.model.audio_tower import AudioTower, ClipTower, Towers
 from mlcc.model.speculation import MTP, Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
@@ -64,7 +64,7 @@ from mlcc.multimodal.prompt import (
 )
 from mlcc.util.fast_dataclass import fast_dataclass
 
-Tower: TypeAlias = "VisionTower | AudioTower | ClipTower"
+Tower: TypeAlias = "VisionTower | AudioTower | ClipTower | Towers"
 
 
 @fast_dataclass(frozen=True)

@@ -102,7 +102,7 @@ def prepare_sound(
             f"'{sound.field}': {error.message}", param=sound.field, code=error.code
         ) from error
     clips = processor.clips(samples, sound.field, kernels)
-    return PreparedSound(processor.marks[0] * len(clips), clips)
+    return PreparedSound(processor.text(clips), clips)
 
 
 def planned(processor: Processor, image: EncodedImage, size: tuple[int, int]) -> ImagePlan:

@@ -272,6 +272,11 @@ MLCC_API mlcc_executor_status mlcc_executor_resize_rows(const float* rows, int32
 MLCC_API mlcc_executor_status mlcc_executor_log_mel(const float* samples, int32_t frames, int32_t bins,
                                                     double* largest, float* features);
 
+// The log-mel spectrogram of Gemma 4's audio tower, of samples at 16 kHz, f32[160 * (frames - 1) + 320], as
+// f32[frames, bins]. Needs no executor.
+MLCC_API mlcc_executor_status mlcc_executor_usm_log_mel(const float* samples, int32_t frames, int32_t bins,
+                                                        float* features);
+
 // Changes the sample rate of sound: `out` has room for the `made` samples, count * to / from rounded up. Needs no
 // executor.
 MLCC_API mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to,

@@ -15,6 +15,7 @@
 #include "multimodal/resample.h"
 #include "multimodal/resize.h"
 #include "multimodal/resize_rows.h"
+#include "multimodal/usm_log_mel.h"
 
 struct mlcc_executor {
   explicit mlcc_executor(const mlcc_executor_options& options) : model(options) {}
@@ -245,6 +246,10 @@ mlcc_executor_status mlcc_executor_resize_rows(const float* rows, int32_t lines,
 mlcc_executor_status mlcc_executor_log_mel(const float* samples, int32_t frames, int32_t bins, double* largest,
                                            float* features) {
   return guarded([=] { mlcc::log_mel(samples, frames, bins, largest, features); });
+}
+
+mlcc_executor_status mlcc_executor_usm_log_mel(const float* samples, int32_t frames, int32_t bins, float* features) {
+  return guarded([=] { mlcc::usm_log_mel(samples, frames, bins, features); });
 }
 
 mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to, float* out,

@@ -14,9 +14,9 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import WhisperFeatureExtractor
+from transformers import Gemma4AudioFeatureExtractor, WhisperFeatureExtractor
 
-from tests.compiler.models.helpers.checkpoints import SMALL, save_initialised
+from tests.compiler.models.helpers.checkpoints import GEMMA4, SMALL, save_initialised
 
 AUDIO, BEGIN, END = 130, 129, 128
 SECONDS, BINS = 2, 80
@@ -98,11 +98,61 @@ def qwen2_5_omni(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Qwen2_5OmniThinkerForConditionalGeneration, config, folder)
 
 
-FAMILIES = {"qwen2_audio": qwen2_audio, "voxtral": voxtral, "qwen2_5_omni": qwen2_5_omni}
+GEMMA4_BINS = 24
+GEMMA4_TOWER: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "subsampling_conv_channels": [GEMMA4_BINS, 8],
+    "attention_chunk_size": 5,
+    "attention_context_left": 6,
+    "attention_logit_cap": 5.0,
+    "conv_kernel_size": 3,
+    "output_proj_dims": 40,
+}
+
+
+def gemma4(folder: Path) -> torch.nn.Module:
+    """A Gemma 4 of the small ones' kind without a vision tower in `folder`, and transformers' model
+    of it in float64, but for the audio tower, which computes attention in float32 alone."""
+    config = transformers.Gemma4Config(
+        audio_config=GEMMA4_TOWER,
+        text_config={"model_type": "gemma4_text", **SMALL, **GEMMA4, "pad_token_id": 3},
+        vision_config=None,
+        audio_token_id=AUDIO,
+        boa_token_id=BEGIN,
+        eoa_token_index=END,
+        image_token_id=127,
+        boi_token_id=126,
+        eoi_token_id=125,
+        video_token_id=None,
+        tie_word_embeddings=True,
+    )
+    oracle = _saved(transformers.Gemma4ForConditionalGeneration, config, folder)
+    settings = {"feature_extractor": gemma4_extractor().to_dict(), "audio_seq_length": 750}
+    (folder / "preprocessor_config.json").unlink()
+    oracle.model.audio_tower.float()
+    oracle.model.embed_audio.float()
+    (folder / "processor_config.json").write_text(json.dumps(settings, default=lambda array: array.tolist()))
+    return oracle
+
+
+def gemma4_extractor() -> Gemma4AudioFeatureExtractor:
+    """Transformers' own, for the small tower."""
+    return Gemma4AudioFeatureExtractor(feature_size=GEMMA4_BINS)
+
+
+FAMILIES = {
+    "qwen2_audio": qwen2_audio,
+    "voxtral": voxtral,
+    "qwen2_5_omni": qwen2_5_omni,
+    "gemma4": gemma4,
+}
 LENGTHS: dict[str, tuple[float, float, float]] = {
     "qwen2_audio": (SECONDS, 0.7131, 1.3),
     "voxtral": (SECONDS, 0.7131, 2.4),
     "qwen2_5_omni": (SECONDS, 0.7131, 2.37),
+    "gemma4": (SECONDS, 0.7131, 1.3),
 }
 """Seconds of each of the sounds. Voxtral fills a clip, Qwen2.5-Omni hears several."""
 
@@ -149,6 +199,8 @@ def given(family: str, ids: torch.Tensor, heard: Sequence[Samples]) -> dict[str,
         return {}
     if family == "voxtral":
         return {"input_features": torch.cat([_windows(each) for each in heard])}
+    if family == "gemma4":
+        return dict(gemma4_extractor()(heard, return_tensors="pt"))
     longest = {"qwen2_audio": SECONDS, "qwen2_5_omni": 300}[family]
     made = extractor(longest)(
         heard,

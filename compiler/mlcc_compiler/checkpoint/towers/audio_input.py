@@ -16,6 +16,8 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.towers.audio import ROWS_PER_SECOND, check_frames
 from mlcc_compiler.checkpoint.towers.audio_tensors import InputTensors
+from mlcc_compiler.checkpoint.towers.conformer_tensors import PREFIXES
+from mlcc_compiler.checkpoint.towers.gemma4_audio import gemma4_audio_of
 from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
 from mlcc_compiler.models.audio.audio_input import ALIASES, DEFAULTS
 from mlcc_compiler.models.audio.whisper import slice_width
@@ -60,7 +62,8 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "qwen2_5_omni_thinker": _OMNI,
     "voxtral": AudioFamily(600, pool=4, stacked=True, around=("[BEGIN_AUDIO]", "")),
 }
-"""By `model_type` of the whole model."""
+"""By `model_type` of the whole model. Gemma 4's tower is another: `gemma4_audio.py`."""
+_GEMMA4 = "gemma4"
 
 
 def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
@@ -68,10 +71,12 @@ def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     CheckpointError for values that make no sense."""
     outer = checkpoint.outer_config
     kind, audio = str(outer.get("model_type")), outer.get("audio_config")
-    family = AUDIO_FAMILIES.get(kind)
-    if family is None or not isinstance(audio, dict):
+    if not isinstance(audio, dict):
         return None
-    if not any(name.startswith(tuple(_ENCODER)) for name in checkpoint.tensors.shapes):
+    if kind == _GEMMA4 and any(n.startswith(tuple(PREFIXES)) for n in checkpoint.tensors.shapes):
+        return gemma4_audio_of(checkpoint, audio, _audio_token(outer, checkpoint))
+    family = AUDIO_FAMILIES.get(kind)
+    if family is None or not any(name.startswith(tuple(_ENCODER)) for name in checkpoint.tensors.shapes):
         return None  # a text part that was saved with the whole model's config
     config = _config(checkpoint, family, audio)
     bins, rows = require(config, "num_mel_bins"), require(config, "max_source_positions")
@@ -140,11 +145,11 @@ def unbuilt_audio(checkpoint: Checkpoint) -> str | None:
     there is none."""
     outer = checkpoint.outer_config
     kind, audio = str(outer.get("model_type")), outer.get("audio_config")
-    if not isinstance(audio, dict) or kind in AUDIO_FAMILIES:
+    if not isinstance(audio, dict) or kind in (*AUDIO_FAMILIES, _GEMMA4):
         return None
     if not any(_is_audio(name) for name in checkpoint.tensors.shapes):
         return None
-    built = ", ".join(AUDIO_FAMILIES)
+    built = ", ".join((*AUDIO_FAMILIES, _GEMMA4))
     return f"the audio tower of {kind!r:.40} is not built: it reads no sound; built are {built}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from mlcc_compiler.kernels.gpu import (
     altup,
     concat,
+    conformer,
     elementwise,
     embedding,
     hidden_states,
@@ -53,6 +54,8 @@ FACTORIES: dict[str, Factory] = {
     "mix": altup.mix,
     "match_magnitude": altup.match_magnitude,
     "above": altup.above,
+    "relative_attention": conformer.relative_attention,
+    "depthwise_conv": conformer.depthwise_conv,
     "scale_columns": elementwise.scale_columns,
     "subtract_columns": elementwise.subtract_columns,
     "clip": elementwise.clip,

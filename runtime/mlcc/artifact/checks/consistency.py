@@ -102,7 +102,7 @@ def _out_of_range(manifest: ManifestRecord) -> Iterator[str]:
         ("model.vocab_size", model.vocab_size, 1, _INT32),
         *(("model.eos_token_ids", token, 0, model.vocab_size - 1) for token in model.eos_token_ids),
         ("model.parameters", model.parameters, 0, _INT53),
-        ("caches", len(manifest.caches), 1, 64),
+        ("caches", len(manifest.caches), int(manifest.encoder is None), 64),
         *(("caches[].page_size", cache.page_size, 1, 1 << 16) for cache in manifest.caches),
         *(("caches[].window", cache.window or 1, 1, _INT32) for cache in manifest.caches),
         *(("caches[].pool", cache.pool, 1, _INT32) for cache in manifest.caches),
@@ -289,7 +289,7 @@ def _of_audio_input(manifest: ManifestRecord) -> Iterator[str]:
         yield "has an audio tower, and a step has no room for its rows"
     if not 0 <= info.audio_token_id < manifest.model.vocab_size or not info.audio_token:
         yield "has an audio token that is none of its tokens"
-    if manifest.encoder is not None or manifest.vision is not None or manifest.audio is not None:
+    if manifest.encoder is not None or manifest.audio is not None:
         yield "has an audio tower and another one"
 
 

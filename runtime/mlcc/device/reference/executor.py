@@ -20,7 +20,7 @@ from mlcc.device.check_batch import (
     check_pages,
     require,
 )
-from mlcc.device.reference import altup, attention, embeddings, mla, moe, ops, pooling, ssm
+from mlcc.device.reference import altup, attention, conformer, embeddings, mla, moe, ops, pooling, ssm
 from mlcc.device.reference.caches import (
     CachedOperator,
     EmbeddingsOperator,
@@ -49,6 +49,7 @@ OPERATORS: dict[str, Twin] = {
     **pooling.OPERATORS,
     **ssm.OPERATORS,
     **altup.OPERATORS,
+    **conformer.OPERATORS,
     **embeddings.OPERATORS,
 }
 """By their names in the graph."""

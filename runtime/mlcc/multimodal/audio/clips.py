@@ -1,23 +1,26 @@
 """Sound in prompts: the clips that an audio tower reads, and the text that stands for them.
 
-Follows Qwen2AudioProcessor, Qwen2_5OmniProcessor and VoxtralProcessor of transformers. The first
-two read as many rows as the sound has; Qwen2-Audio hears one clip, Qwen2.5-Omni parts of one sound
-after another. Voxtral fills the last of its clips with silence.
+Follows Qwen2AudioProcessor, Qwen2_5OmniProcessor, VoxtralProcessor and Gemma4Processor of
+transformers. The first two read as many rows as the sound has; Qwen2-Audio hears one clip,
+Qwen2.5-Omni parts of one sound after another. Voxtral fills the last of its clips with silence.
+Gemma 4 hears one clip, of the frames that end within the sound.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from hashlib import sha256
 
 from mlcc.artifact.schema import AudioInputInfo
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.multimodal.audio.frames import FLOAT, HOP, RATE, SoundKernels, log_mel
+from mlcc.multimodal.audio.usm import BEGIN, END, FRAMES, frame_count, usm_frames
 from mlcc.util.fast_dataclass import fast_dataclass
 
 VERSION = 1
 """Raised when features change: prefix caches must not mix both."""
-PROCESSORS = ("qwen2_audio", "voxtral", "qwen2_5_omni")
+PROCESSORS = ("qwen2_audio", "voxtral", "qwen2_5_omni", "gemma4")
 _AFTER = 3
 """Frames of silence behind a sound, which its last rows read."""
 
@@ -43,8 +46,15 @@ class AudioProcessor:
                 f"{', '.join(PROCESSORS)}: type `pip install --upgrade mlcc`"
             )
         self.info = info
-        self.marks = (info.audio_token,)
-        """The token that a chat template writes where sound is."""
+        self._around = (BEGIN, END) if info.processor == "gemma4" else ("", "")
+        self.marks = tuple(mark for mark in (info.audio_token, *self._around) if mark)
+        """The token that a chat template writes where sound is, and those that the processor
+        writes around it."""
+
+    def text(self, clips: Sequence[Clip]) -> str:
+        """What replaces the template's mark of a sound: the audio token once for each clip."""
+        begin, end = self._around
+        return begin + self.info.audio_token * len(clips) + end
 
     def clips(
         self, samples: array[float], field: str, kernels: SoundKernels | None = None
@@ -60,6 +70,8 @@ class AudioProcessor:
                 param=field,
                 code="audio_too_long",
             )
+        if info.processor == "gemma4":
+            return [self._usm_clip(samples, field, kernels)]
         whole = 2 * info.clip_rows
         if info.processor == "voxtral":
             frames = -(-frames // whole) * whole
@@ -74,12 +86,16 @@ class AudioProcessor:
             if rows >= info.pool:
                 made.append(self._clip(features[start * size : (start + read) * size], rows))
         if not made:
-            raise InvalidRequestError(
-                f"'{field}' has {len(samples)} samples at 16 kHz, which are too few to hear",
-                param=field,
-                code="audio_too_short",
-            )
+            raise _too_short(samples, field)
         return made
+
+    def _usm_clip(
+        self, samples: array[float], field: str, kernels: SoundKernels | None = None
+    ) -> Clip:
+        frames = frame_count(len(samples))
+        if not frames:
+            raise _too_short(samples, field)
+        return self._clip(usm_frames(samples, self.info.bins, kernels), -(-frames // FRAMES))
 
     def _padded(self, samples: array[float], frames: int) -> array[float]:
         """The samples with silence behind them, as far as rows read; at most to where the model's
@@ -92,3 +108,11 @@ class AudioProcessor:
         named = f"{self.info.processor}.{VERSION} {encoder_rows} ".encode()
         key = sha256(named + features).digest()
         return Clip(encoder_rows // self.info.pool, key, features, encoder_rows)
+
+
+def _too_short(samples: array[float], field: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"'{field}' has {len(samples)} samples at 16 kHz, which are too few to hear",
+        param=field,
+        code="audio_too_short",
+    )

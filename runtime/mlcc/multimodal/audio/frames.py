@@ -32,6 +32,10 @@ class SoundKernels(Protocol):
         """Frames, if wanted, and the largest log10 so far."""
         ...
 
+    def usm_log_mel(self, samples: bytes, frames: int, bins: int, /) -> bytes | bytearray:
+        """Frames as `mlcc.multimodal.audio.usm` describes them."""
+        ...
+
     def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytes | bytearray:
         """The samples at another rate."""
         ...

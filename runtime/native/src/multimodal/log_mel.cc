@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "error.h"
+#include "multimodal/mel_filters.h"
 
 namespace mlcc {
 
@@ -26,29 +27,11 @@ double hertz(double mel) {
   return 1000 * std::exp(std::log(6.4) / 27 * (mel - 15));
 }
 
-// Triangles over the frequencies, each of unit area.
-struct Filter {
-  int first;
-  std::vector<double> weights;
-};
-
-std::vector<Filter> filters_of(int32_t bins) {
+std::vector<MelFilter> filters_of(int32_t bins) {
   double highest = 15 + std::log(kSampleRate / 2 / 1000) / (std::log(6.4) / 27);
   std::vector<double> corners;
   for (int32_t i = 0; i < bins + 2; ++i) corners.push_back(hertz(highest * i / (bins + 1)));
-  std::vector<Filter> filters(bins);
-  for (int32_t b = 0; b < bins; ++b) {
-    double low = corners[b], center = corners[b + 1], high = corners[b + 2];
-    filters[b].first = kFrequencies;
-    for (int f = 0; f < kFrequencies; ++f) {
-      double at = kSampleRate / 2 * f / kHalf;
-      double weight = std::min((at - low) / (center - low), (high - at) / (high - center));
-      if (weight <= 0) continue;
-      filters[b].first = std::min(filters[b].first, f);
-      filters[b].weights.push_back(weight * 2 / (high - low));
-    }
-  }
-  return filters;
+  return mel_filters(corners, kFrequencies, true);
 }
 
 // Cosines and sines of each sample's place, frequency by frequency.
@@ -89,17 +72,14 @@ void log_mel(const float* samples, int32_t frames, int32_t bins, double* largest
   require(frames > 0 && frames <= kMostFrames, MLCC_ARGUMENT, "a spectrogram of no size");
   require(bins > 0 && bins <= kMostBins, MLCC_ARGUMENT, "a spectrogram of no bins");
   static const Waves waves;
-  const std::vector<Filter> filters = filters_of(bins);
+  const std::vector<MelFilter> filters = filters_of(bins);
   std::vector<double> logs(features == nullptr ? size_t(bins) : size_t(frames) * bins);
   double powers[kFrequencies];
   for (int32_t i = 0; i < frames; ++i) {
     power(waves, samples + int64_t{kHop} * i, powers);
     double* row = logs.data() + (features == nullptr ? 0 : size_t(i) * bins);
     for (int32_t b = 0; b < bins; ++b) {
-      double sum = 0;
-      const double* at = powers + filters[b].first;
-      for (double weight : filters[b].weights) sum += weight * *at++;
-      row[b] = std::log10(std::max(sum, 1e-10));
+      row[b] = std::log10(std::max(filters[b].sum(powers), 1e-10));
       *largest = std::max(*largest, row[b]);
     }
   }

@@ -1,0 +1,123 @@
+"""The tensors of Gemma 4's audio tower, under the names and in the forms of
+`models/audio/gemma4.py`.
+
+The convolutions become matrices, without the mean over channels, which LayerNorm would take away.
+The scale of queries by dimension, softplus of the checkpoint's vector, also has that of keys. What
+relative positions add to keys is computed: sinusoids of the distances times their matrix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.multimodal.audio.usm import PATCH, TAPS
+from mlcc_compiler.checkpoint.towers.tower_names import RenamedTensors, tower_names
+
+Floats = npt.NDArray[np.float32]
+
+PREFIXES: Mapping[str, str] = {
+    "model.audio_tower.": "",
+    "audio_tower.": "",
+    "model.embed_audio.": "embed_audio.",
+    "embed_audio.": "embed_audio.",
+}
+_FIRST, _SECOND = (f"subsample_conv_projection.layer{i}.conv.weight" for i in (0, 1))
+_TAP = re.compile(r"subsample_conv_projection\.layer1\.taps\.(\d)\.weight")
+_SCALE, _KEYS = ".query_scale", ".relative_keys"
+_DEPTHWISE = ".depthwise_conv1d.weight"
+_RENAMED = {
+    ".linear.": ".",
+    ".per_dim_scale": _SCALE,
+    ".relative_k_proj.weight": _KEYS,
+}
+_LONGEST_TURN = 10000.0
+"""Of the sinusoids, as in all of transformers' towers of this kind."""
+_KEY_SCALE = np.log1p(np.e) / np.log(2)
+
+
+@dataclass(frozen=True)
+class ConformerTensors(RenamedTensors):
+    """The tensors of `base` that begin with one of PREFIXES; the others are absent."""
+
+    heads: int
+    window: int
+    """Rows to which a row attends."""
+    names_of_prefixes: Mapping[str, str] = field(default_factory=lambda: PREFIXES)
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The checkpoint's name of each tensor."""
+        found = tower_names(self.base.shapes, self.names_of_prefixes, _renamed)
+        if (second := found.pop(_SECOND, None)) is not None:
+            taps = _SECOND.replace("conv.weight", "taps.{}.weight")
+            found |= {taps.format(tap): second for tap in range(TAPS)}
+        return found
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors."""
+        return {name: self._shape(name) for name in self._names}
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.base.shapes[self._names[name]]
+        if name == _FIRST and shape[1:] == (1, 3, 3):
+            return shape[0], PATCH
+        if _TAP.fullmatch(name) and shape[2:] == (3, 3):
+            return shape[0], 3 * shape[1]
+        if name.endswith(_SCALE):
+            return (self.heads * shape[0],)
+        if name.endswith(_KEYS):
+            return self.window, shape[0]
+        if name.endswith(_DEPTHWISE) and shape[1:2] == (1,):
+            return shape[2], shape[0]
+        return shape or (1,)
+
+    def read(self, name: str) -> Floats:
+        """A fresh float32 copy of one tensor."""
+        tensor: Floats = self.base.read(self._names[name])
+        if name == _FIRST:
+            rows = _centred(tensor).reshape(len(tensor), -1)
+            return np.pad(rows, ((0, 0), (0, PATCH - rows.shape[1])))
+        if match := _TAP.fullmatch(name):
+            rows = _centred(tensor)[:, :, int(match[1])]  # [out, in, over frequencies]
+            return np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(len(tensor), -1)
+        if name.endswith(_SCALE):
+            per_head = np.logaddexp(0, tensor.astype(np.float64)) * _query_scale(len(tensor))
+            return np.tile(per_head * _KEY_SCALE, self.heads).astype(np.float32)
+        if name.endswith(_KEYS):
+            wide = tensor.astype(np.float64)
+            return (self._turns(wide.shape[1]) @ wide.T / _KEY_SCALE).astype(np.float32)
+        if name.endswith(_DEPTHWISE):
+            return np.ascontiguousarray(tensor[:, 0].T)
+        if not tensor.ndim:  # a bound of `ops.clip`; infinite where there is none
+            most = np.finfo(np.float32).max
+            return np.clip(tensor, -most, most).reshape(1)
+        return tensor
+
+    def _turns(self, width: int) -> npt.NDArray[np.float64]:
+        """Sines, then cosines of each distance: f64[window, width]."""
+        step = np.log(_LONGEST_TURN) / max(width // 2 - 1, 1)
+        turns = np.arange(self.window)[:, None] * np.exp(np.arange(width // 2) * -step)
+        return np.concatenate([np.sin(turns), np.cos(turns)], axis=1)
+
+
+def _renamed(name: str) -> str:
+    for theirs, own in _RENAMED.items():
+        name = name.replace(theirs, own)
+    return name
+
+
+def _centred(weight: Floats) -> Floats:
+    """A convolution's weight without the mean over its outputs."""
+    wide = weight.astype(np.float64)
+    return (wide - wide.mean(axis=0)).astype(np.float32)
+
+
+def _query_scale(head_dim: int) -> float:
+    return float(head_dim**-0.5 / np.log(2))
