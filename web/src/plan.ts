@@ -66,7 +66,7 @@ export interface Plan {
   readonly vision: string | null;
   /** That of the audio tower of a model that transcribes. */
   readonly audio: string | null;
-  /** That of the audio tower of a model whose prompts have sound. One of the three at most. */
+  /** That of the audio tower of a model whose prompts have sound. */
   readonly audioInput: string | null;
   readonly capacity: Capacity;
   /** Size of the buffer of a step's tables, in 32-bit words. */

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Protocol
 
 from mlcc.embedded.executor import JsExecutor, Ticket
-from mlcc.embedded.tower import TabTower
+from mlcc.embedded.tower import TabTowers
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
@@ -93,12 +93,12 @@ class LoopDriver(BaseDriver):
         executor: JsExecutor,
         adapters: AdapterLoader,
         deliver: Callable[[list[Event]], None],
-        tower: TabTower | None = None,
+        towers: TabTowers | None = None,
     ) -> None:
-        """tower: computes the rows of images or of sound; None = the model reads text only."""
+        """towers: compute the rows of images and of sound; None = the model reads text only."""
         super().__init__(engine)
         self._engine = engine
-        self._tower = tower
+        self._towers = towers
         self._executor = executor
         self._adapters = adapters
         self._deliver = deliver
@@ -188,10 +188,10 @@ class LoopDriver(BaseDriver):
         the requests that wait for it may be cancelled."""
         media, t0 = self._engine.media, perf_counter()
         waiting = media.to_encode[0]
-        if self._tower is None:
+        if self._towers is None:
             raise UnsupportedError("the model was opened without its tower")
         assert waiting.tile is not None
-        rows = await self._tower.encode(waiting.tile)
+        rows = await self._towers.encode(waiting.tile)
         self.counters.wait_ms += (perf_counter() - t0) * 1e3
         if rows is not None and waiting.slots is not None:  # else all of them were cancelled
             self._executor.write_embeddings(waiting.slots, rows)

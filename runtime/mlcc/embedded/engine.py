@@ -12,7 +12,7 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.artifact.schema import AdaptersInfo
 from mlcc.embedded.driver import BaseDriver, LoopDriver, LoopEncoderDriver
 from mlcc.embedded.executor import JsExecutor
-from mlcc.embedded.tower import TabTower
+from mlcc.embedded.tower import TabTowers
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
@@ -39,9 +39,9 @@ class LoopClient(EngineClient):
         max_queue: int,
         grammars: Grammars | None = None,
         adapters: AdaptersInfo | None = None,
-        tower: TabTower | None = None,
+        towers: TabTowers | None = None,
     ) -> None:
-        """`adapters`: the LoRA slots that the model was compiled with. `tower`: its own;
+        """`adapters`: the LoRA slots that the model was compiled with. `towers`: its own;
         None = it reads text only."""
         super().__init__(max_queue + engine.capacity.max_batch)
         self._engine, self._grammars = engine, grammars
@@ -53,7 +53,7 @@ class LoopClient(EngineClient):
             self._driver = LoopEncoderDriver(engine, executor, self._deliver)
         else:
             self._adapters = AdapterLoader(engine, executor, adapters, lambda: TAB_MEMORY)
-            self._driver = LoopDriver(engine, executor, self._adapters, self._deliver, tower)
+            self._driver = LoopDriver(engine, executor, self._adapters, self._deliver, towers)
         self._running = asyncio.get_running_loop().create_task(self._run())
 
     @property

@@ -18,7 +18,7 @@ from mlcc.embedded.grammars import tab_grammars
 from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.prompts import TabPrompts
 from mlcc.embedded.tokenizer import JsTokenizer
-from mlcc.embedded.tower import TabTower
+from mlcc.embedded.tower import TabTowers
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
@@ -59,24 +59,22 @@ class EmbeddedModel:
         prefix_cache: bool = True,
         grammars: Any = None,
         speculate: str | None = None,
-        tower: Any = None,
+        towers: Any = (),
     ) -> None:
         """`texts` are the plan's text files by path, without tokenizer.json. `parse_special`: as
         `ModelText.with_special`. `prefix_cache`: as in `Engine`. `grammars`: the grammar backend
         (`GrammarPort` in web/src/worker/python.ts); None = grammars are refused. `speculate`: as
-        in `mlcc serve`, without a draft model. `tower`: the manifest, plan and executor of the
-        model's tower, and the page's `images` and `sound` (`TowerPort`); None = images and sound in
-        prompts are refused.
+        in `mlcc serve`, without a draft model. `towers`: the manifest, plan and executor of each
+        of the model's towers, and the page's `images` and `sound` (`TowerPort`); images and sound
+        in prompts are refused without theirs.
 
         Raises ArtifactError, which `entry.check` reports before weights are fetched, and what
         `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
-        made, info = None, text.vision or text.audio or text.audio_input
-        if tower is None:
-            text = text.without_images().without_sound()
-        elif info is not None:
-            made = TabTower(tower.manifest, tower.plan, tower.executor, info, tower.images)
+        made = TabTowers(text, towers)
+        text = text if made.images is not None else text.without_images()
+        text = text if made.sound is not None else text.without_sound()
         if parse_special:
             text = text.with_special()
         read = Manifest.from_bytes(to_bytes(manifest))
@@ -107,12 +105,12 @@ class EmbeddedModel:
             engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters, made
         )
         self._name = text.name
-        prompts = TabPrompts(text, grammars, tower)
+        prompts = TabPrompts(text, grammars, made)
         self._sound: TabSound | None = None
         if text.audio is not None:
             from mlcc.embedded.audio import TabSound  # not needed for other models
 
-            self._sound = TabSound(tower.sound)
+            self._sound = TabSound(made.sound)
         served = ServedModel(
             self._engine,
             text,

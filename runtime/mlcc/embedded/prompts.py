@@ -16,12 +16,12 @@ from mlcc.service.served_model import NO_VARIABLES, DirectPrompts
 
 
 class TabPrompts(DirectPrompts):
-    """Prompts in this event loop. grammars, tower: the page's `GrammarPort` and `TowerPort`
-    (web/src/worker/python.ts); None = it has none."""
+    """Prompts in this event loop. grammars: the page's `GrammarPort` (web/src/worker/python.ts);
+    towers: `TabTowers`; None = it has none."""
 
-    def __init__(self, text: ModelText, grammars: Any = None, tower: Any = None) -> None:
+    def __init__(self, text: ModelText, grammars: Any = None, towers: Any = None) -> None:
         super().__init__(text)
-        self._grammars, self._tower = grammars, tower
+        self._grammars, self._towers = grammars, towers
 
     async def chat_with_media(
         self,
@@ -53,11 +53,11 @@ class TabPrompts(DirectPrompts):
         for given in media.items:
             if not isinstance(given, EncodedAudio):
                 assert processor is not None
-                made.append(await prepare_in_tab(self._tower.images, processor, next(shown)))
+                made.append(await prepare_in_tab(self._towers.images, processor, next(shown)))
             elif (heard := text.audio_processor) is not None:
                 from mlcc.embedded.audio import prepare_sound_in_tab  # rarely needed
 
-                made.append(prepare_sound_in_tab(self._tower.sound, heard, given))
+                made.append(prepare_sound_in_tab(self._towers.sound, heard, given))
             else:
                 raise UnsupportedError(f"'{text.name}' hears nothing; leave sound out")
         return made

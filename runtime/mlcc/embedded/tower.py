@@ -1,8 +1,9 @@
-"""The tower of a model in a tab, of images or of sound: a second executor on the page's GPU."""
+"""The towers of a model in a tab, of images and of sound: further executors on the page's GPU."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from mlcc.artifact.manifest import Manifest
@@ -12,10 +13,42 @@ from mlcc.embedded.executor import JsExecutor
 from mlcc.embedded.planning import capacity_of
 from mlcc.engine.batch.batch import BatchWriter
 from mlcc.engine.request import AudioClip, AudioWindow, ImageTile
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.model.audio_tower import ClipStep, WindowStep
+from mlcc.model.model import ModelText
 from mlcc.model.vision_tower import TileStep
 from mlcc.multimodal.packing import ImageParts
+
+
+class TabTowers:
+    """The towers of a model whose page opened `ports` (`TowerPort` in web/src/worker/python.ts):
+    their rows are computed by `encode`. Raises ArtifactError."""
+
+    def __init__(self, text: ModelText, ports: Iterable[Any]) -> None:
+        heard = text.audio or text.audio_input
+        self._seeing: TabTower | None = None
+        self._hearing: TabTower | None = None
+        self.images: Any = None
+        """The page's `ImagePort`; None = it opened no vision tower."""
+        self.sound: Any = None
+        """The page's `SoundPort`; None = it opened no audio tower."""
+        for port in ports:
+            manifest = Manifest.from_bytes(to_bytes(port.manifest))
+            sees = manifest.encoder is not None and manifest.encoder.task == "vision"
+            if (info := text.vision if sees else heard) is None:
+                continue
+            made = TabTower(manifest, port.plan, port.executor, info, port.images)
+            if sees:
+                self._seeing, self.images = made, port.images
+            else:
+                self._hearing, self.sound = made, port.sound
+
+    async def encode(self, tile: ImageTile | AudioWindow | AudioClip) -> bytes | None:
+        """As `TabTower.encode`. Raises UnsupportedError without a tower of this kind."""
+        tower = self._seeing if isinstance(tile, ImageTile) else self._hearing
+        if tower is None:
+            raise UnsupportedError("the model was opened without its tower")
+        return await tower.encode(tile)
 
 
 class TabTower:
@@ -24,7 +57,7 @@ class TabTower:
 
     def __init__(
         self,
-        manifest: Any,
+        manifest: Manifest,
         plan: str,
         executor: Any,
         info: VisionInfo | AudioInfo | AudioInputInfo,
@@ -32,10 +65,9 @@ class TabTower:
     ) -> None:
         """`manifest` and `plan`: the tower's own; images: the page's `ImagePort`. Raises
         ArtifactError."""
-        read = Manifest.from_bytes(to_bytes(manifest))
-        if read.encoder is None:
+        if manifest.encoder is None:
             raise ArtifactError(f"{info.folder}: is no tower; compile the model again")
-        self._capacity = capacity_of(read, json.loads(plan))
+        self._capacity = capacity_of(manifest, json.loads(plan))
         self._executor, self._info = JsExecutor(executor), info
         self._images = images
         self._parts: ImageParts | None = None

@@ -133,7 +133,9 @@ def gemma4(folder: Path) -> torch.nn.Module:
     (folder / "preprocessor_config.json").unlink()
     oracle.model.audio_tower.float()
     oracle.model.embed_audio.float()
-    (folder / "processor_config.json").write_text(json.dumps(settings, default=lambda array: array.tolist()))
+    (folder / "processor_config.json").write_text(
+        json.dumps(settings, default=lambda array: array.tolist())
+    )
     return oracle
 
 
@@ -163,14 +165,22 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
         part._attn_implementation = "eager"
     torch.manual_seed(0)
     oracle = save_initialised(kind(config), folder)
-    words = {f"w{i}": i for i in range(END)}
-    words |= {"<|audio_eos|>": END, "<|audio_bos|>": BEGIN, "<|AUDIO|>": AUDIO}
+    special = marks_of(config.model_type)
+    words = {f"w{i}": i for i in range(END)} | special
     tokenizer = Tokenizer(WordLevel(words, "w0"))
-    tokenizer.add_special_tokens(["<|audio_eos|>", "<|audio_bos|>", "<|AUDIO|>"])
+    tokenizer.add_special_tokens([*special])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = extractor(SECONDS).to_dict()
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))
     return oracle
+
+
+def marks_of(family: str) -> dict[str, int]:
+    """Tokens after, before and of sound, with their ids."""
+    names = ("<|audio_eos|>", "<|audio_bos|>", "<|AUDIO|>")
+    if family == "gemma4":
+        names = ("<audio|>", "<|audio>", "<|audio|>")
+    return dict(zip(names, (END, BEGIN, AUDIO), strict=True))
 
 
 def extractor(seconds: int) -> WhisperFeatureExtractor:

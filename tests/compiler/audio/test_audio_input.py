@@ -44,6 +44,7 @@ BOUND = 2e-4
 """Of log-probabilities; those of the oracle have a standard deviation near 2."""
 NEW = 5
 PART = {family: family.replace("_", "-").replace("2-5", "2.5") for family in FAMILIES}
+PART["gemma4"] = "gemma4-sound"  # beside its text
 """The part of the feature matrix that each proves."""
 PROMPTS: list[list[int]] = [
     [5, 9, 11, -1, 7, -2, 20, 21, 22],

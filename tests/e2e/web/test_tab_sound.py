@@ -21,17 +21,22 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.audio.input_checkpoints import AUDIO, BEGIN, END, FAMILIES
+from tests.compiler.audio.input_checkpoints import END, FAMILIES, marks_of
 from tests.helpers import needs
 from tests.helpers.letter_tokens import FIRST, letters
 from tests.helpers.web_package import bridge
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
-    "{% for part in m.content %}{{ part.text if part.type == 'text' else "
-    "'<|audio_bos|><|AUDIO|><|audio_eos|>' }}{% endfor %}{% endif %}{% endfor %}"
+    "{% for part in m.content %}{{ part.text if part.type == 'text' else SOUND }}{% endfor %}"
+    "{% endif %}{% endfor %}"
 )
-PART = {"qwen2_audio": "qwen2-audio", "qwen2_5_omni": "qwen2.5-omni", "voxtral": "voxtral"}
+PART = {
+    "qwen2_audio": "qwen2-audio",
+    "qwen2_5_omni": "qwen2.5-omni",
+    "voxtral": "voxtral",
+    "gemma4": "gemma4-sound",
+}
 """In the table of features."""
 WORDS = "".join(chr(FIRST + token) for token in (7, 9, 20))
 GREEDY = {"max_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -59,13 +64,15 @@ def both(
     FAMILIES[request.param](folder)
     tokenizer = json.loads(letters(END))  # a tab has no WordLevel
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    special = {"<|audio_eos|>": END, "<|audio_bos|>": BEGIN, "<|AUDIO|>": AUDIO}
+    special = marks_of(request.param)
+    end, begin, mark = special
+    sound = mark if request.param == "gemma4" else begin + mark + end
     tokenizer["added_tokens"] = [
         {"id": number, "content": text, "special": True, **flags}
         for text, number in special.items()
     ]
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "chat_template.jinja").write_text(TEMPLATE.replace("SOUND", repr(sound)))
     wanted = Options(quant="f32", max_batch=2, max_step_tokens=64, vision=True)
     out: dict[str, Path] = {}
     for target, choices in (("reference", Choices()), ("webgpu", Choices(f16=False))):

@@ -4,6 +4,7 @@
  */
 
 import { fileUrl, MANIFEST_NAME, modelUrl } from '../../src/model/paths.js';
+import { towerFolders } from '../../src/model/towers.js';
 
 /** A model that the page may offer. */
 export interface Offer {
@@ -37,10 +38,11 @@ export async function fetchOffer(url: string): Promise<Offer | null> {
     const answer = await fetch(fileUrl(folder, manifest));
     if (!answer.ok) return null;
     const whole: unknown = await answer.json();
-    const tower = towerOf(whole);
-    const place = fileUrl(folder, `${tower}/${MANIFEST_NAME}`);
-    const inside = tower === null ? null : await fetch(place);
-    return summary(url, whole, inside?.ok ? await inside.json() : null);
+    const towers = towerFolders(whole).map(async (tower): Promise<unknown> => {
+      const inside = await fetch(fileUrl(folder, `${tower}/${MANIFEST_NAME}`));
+      return inside.ok ? await inside.json() : null;
+    });
+    return summary(url, whole, await Promise.all(towers));
   } catch {
     return null; // No network, another kind of page, or no CORS.
   }
@@ -51,18 +53,16 @@ interface Listed {
   readonly bytes?: unknown;
 }
 
-/** The folder of a model's vision tower, which has a manifest of its own. */
-function towerOf(manifest: unknown): string | null {
-  const { vision } = (manifest ?? {}) as { vision?: { folder?: unknown } | null };
-  return typeof vision?.folder === 'string' ? vision.folder : null;
-}
-
-/** The summary of a manifest, or null if it is none. `tower`: that of its vision tower, if it has
- * one. */
-export function summary(url: string, manifest: unknown, tower: unknown = null): Offer | null {
+/** The summary of a manifest, or null if it is none. `towers`: the manifests of its towers. */
+export function summary(
+  url: string,
+  manifest: unknown,
+  towers: readonly unknown[] = [],
+): Offer | null {
   const { model } = (manifest ?? {}) as { model?: { name?: unknown } };
   if (typeof model?.name !== 'string') return null;
-  const parts = [manifest, ...(towerOf(manifest) ? [tower] : [])].map(fetched);
+  const named = towerFolders(manifest);
+  const parts = [manifest, ...named.map((_, i) => towers[i])].map(fetched);
   const sum = parts.reduce((total: number, part) => total + (part ?? Number.NaN), 0);
   return { url, name: model.name, bytes: Number.isFinite(sum) ? sum : null };
 }

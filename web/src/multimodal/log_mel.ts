@@ -5,6 +5,8 @@
  * `runtime/native/src/multimodal/log_mel.cc` is the same in C++.
  */
 
+import { filtered, type MelFilter, melFilters } from './mel_filters.js';
+
 export const WINDOW = 400;
 export const HOP = 160;
 const FREQUENCIES = WINDOW / 2 + 1;
@@ -38,12 +40,8 @@ export function logMel(
   for (let frame = 0; frame < frames; frame++) {
     power(samples.subarray(HOP * frame, HOP * frame + WINDOW), powers);
     const row = wanted ? frame * bins : 0;
-    filters.forEach(({ first, weights }, bin) => {
-      let sum = 0;
-      for (let i = 0; i < weights.length; i++) {
-        sum += (weights[i] as number) * (powers[first + i] as number);
-      }
-      const log = Math.log10(Math.max(sum, 1e-10));
+    filters.forEach((filter, bin) => {
+      const log = Math.log10(Math.max(filtered(filter, powers), 1e-10));
       logs[row + bin] = log;
       if (log > most) most = log;
     });
@@ -55,34 +53,18 @@ export function logMel(
   };
 }
 
-/** The weights of neighbouring frequencies: a triangle of unit area. */
-interface Filter {
-  readonly first: number;
-  readonly weights: Float64Array;
-}
-
 function hertz(mel: number): number {
   return mel < 15 ? (200 / 3) * mel : 1000 * Math.exp((Math.log(6.4) / 27) * (mel - 15));
 }
 
-const filtersByBins = new Map<number, Filter[]>();
+const filtersByBins = new Map<number, MelFilter[]>();
 
-function filtersOf(bins: number): Filter[] {
+function filtersOf(bins: number): MelFilter[] {
   const known = filtersByBins.get(bins);
   if (known) return known;
   const highest = 15 + Math.log(RATE / 2 / 1000) / (Math.log(6.4) / 27);
   const corners = Array.from({ length: bins + 2 }, (_, i) => hertz((highest * i) / (bins + 1)));
-  const made = Array.from({ length: bins }, (_, bin) => {
-    const [low, center, high] = corners.slice(bin, bin + 3) as [number, number, number];
-    const shares = Array.from({ length: FREQUENCIES }, (_, i) => {
-      const at = ((RATE / 2) * i) / (FREQUENCIES - 1);
-      return Math.min((at - low) / (center - low), (high - at) / (high - center));
-    });
-    const first = shares.findIndex((share) => share > 0);
-    const positive = shares.filter((share) => share > 0);
-    const weights = Float64Array.from(positive, (share) => (share * 2) / (high - low));
-    return { first: Math.max(0, first), weights };
-  });
+  const made = melFilters(corners, FREQUENCIES, true);
   filtersByBins.set(bins, made);
   return made;
 }

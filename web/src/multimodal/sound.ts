@@ -2,6 +2,7 @@
 
 import { logMel, type Spectrogram } from './log_mel.js';
 import { resample } from './resample.js';
+import { usmLogMel } from './usm_log_mel.js';
 
 /** A field of a form. */
 export interface FormField {
@@ -21,6 +22,10 @@ export const sound = {
     wanted: boolean,
   ): Spectrogram {
     return logMel(floats(samples), frames, bins, largest, wanted);
+  },
+
+  usmLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array {
+    return usmLogMel(floats(samples), frames, bins);
   },
 
   resample(samples: Uint8Array, from: number, to: number): Float32Array {

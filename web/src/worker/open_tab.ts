@@ -56,16 +56,22 @@ interface Planned {
   readonly plan: Plan;
 }
 
-/** A model, and its tower if it has one: of sound, or of images if this host decodes them. */
+/** A tower, and its folder below the model's. */
+interface PlannedTower extends Planned {
+  readonly folder: string;
+}
+
+/** A model, and its towers: of sound, and of images if this host decodes them. */
 interface Whole {
   readonly model: Planned;
-  readonly tower: Planned | undefined;
+  readonly towers: readonly PlannedTower[];
 }
 
 /** Files that are read whole, once. */
 interface SmallFiles {
   readonly library: Uint8Array<ArrayBuffer>;
-  readonly towerLibrary: Uint8Array<ArrayBuffer> | undefined;
+  /** Of the towers, in their order. */
+  readonly towerLibraries: readonly Uint8Array<ArrayBuffer>[];
   readonly texts: Readonly<Record<string, string>>;
   readonly tokenizer: TokenizerPort;
   readonly grammars: Grammars;
@@ -140,20 +146,26 @@ class Opening {
     return entry;
   }
 
-  /** The plans of the model and its tower. A limit of the memory holds both. */
+  /** The plans of the model and its towers. A limit of the memory holds all of them. */
   async #whole(python: Entry, adapter: Adapter, manifest: Uint8Array<ArrayBuffer>): Promise<Whole> {
     const { files, memoryBytes } = this.#options;
     const model = await this.#planned(python, adapter, files, manifest, memoryBytes);
     const { vision, audio, audioInput } = model.plan;
-    const folder = (canDecode() ? vision : null) ?? audio ?? audioInput;
-    if (folder === null) return { model, tower: undefined };
-    const inside = new Subfolder(files, folder);
-    const own = await inside.manifest(undefined, this.#signal);
-    const tower = await this.#planned(python, adapter, inside, own, memoryBytes);
-    if (memoryBytes === undefined) return { model, tower };
-    const { weights, caches, workspace } = tower.plan.bytes;
-    const left = Math.max(0, memoryBytes - weights - caches - workspace);
-    return { model: await this.#planned(python, adapter, files, manifest, left), tower };
+    const towers: PlannedTower[] = [];
+    for (const folder of [canDecode() ? vision : null, audio, audioInput]) {
+      if (folder === null) continue;
+      const inside = new Subfolder(files, folder);
+      const own = await inside.manifest(undefined, this.#signal);
+      const tower = await this.#planned(python, adapter, inside, own, memoryBytes);
+      towers.push({ ...tower, folder });
+    }
+    if (memoryBytes === undefined || towers.length === 0) return { model, towers };
+    const taken = towers.reduce((sum, { plan }) => {
+      const { weights, caches, workspace } = plan.bytes;
+      return sum + weights + caches + workspace;
+    }, 0);
+    const left = Math.max(0, memoryBytes - taken);
+    return { model: await this.#planned(python, adapter, files, manifest, left), towers };
   }
 
   async #planned(
@@ -191,10 +203,10 @@ class Opening {
     };
   }
 
-  async #smallFiles({ model, tower }: Whole): Promise<SmallFiles> {
+  async #smallFiles({ model, towers }: Whole): Promise<SmallFiles> {
     const { library, text } = model.plan;
     const wanted = [library, ...text].map((entry) => ({ files: model.files, entry }));
-    if (tower) wanted.push({ files: tower.files, entry: tower.plan.library });
+    for (const { files, plan } of towers) wanted.push({ files, entry: plan.library });
     const read = await this.#startup.timed('files', () => this.#readAll(wanted));
     const [code, ...rest] = read;
     const parts = new Map(text.map((entry, i) => [entry.path, rest[i]]));
@@ -206,7 +218,7 @@ class Opening {
     const made = await this.#startup.timed('tokenizer', () => createTokenizer(tokenizer));
     return {
       library: code,
-      towerLibrary: tower && rest[text.length],
+      towerLibraries: rest.slice(text.length),
       texts: Object.fromEntries([...parts].map(([path, bytes]) => [path, decoded(bytes)])),
       tokenizer: made,
       grammars: new Grammars(this.#options.grammars, tokenizer, made),
@@ -234,22 +246,29 @@ class Opening {
   async #load(
     python: Entry,
     adapter: Adapter,
-    { model, tower }: Whole,
+    { model, towers }: Whole,
     small: SmallFiles,
     device: GPUDevice,
   ): Promise<Tab> {
-    const { library, towerLibrary, texts, tokenizer, grammars } = small;
+    const { library, towerLibraries, texts, tokenizer, grammars } = small;
     const { manifest, plan: first } = model;
     const { notes } = parsed<Pick<Plan, 'notes'>>(python.check(manifest, texts, tokenizer));
     const create = () => Executor.create(library, device, first);
     const executor = await this.#startup.timed('library', create);
-    let second: Executor | undefined;
+    const beside: Executor[] = [];
     try {
-      second = tower && towerLibrary && (await Executor.create(towerLibrary, device, tower.plan));
-      if (second && tower) await allocateAll(second, tower.plan);
+      for (const [i, { plan }] of towers.entries()) {
+        const made = await Executor.create(
+          towerLibraries[i] as Uint8Array<ArrayBuffer>,
+          device,
+          plan,
+        );
+        beside.push(made);
+        await allocateAll(made, plan);
+      }
       const plan = await this.#allocate(python, executor, manifest, first);
-      const executors = second ? [executor, second] : [executor];
-      const parts = [{ ...model, plan }, ...(tower ? [tower] : [])];
+      const executors = [executor, ...beside];
+      const parts = [{ ...model, plan }, ...towers];
       await this.#together([this.#pipelines(executors), this.#weights(executors, parts)]);
       const engine = await this.#startup.timed('engine', () =>
         python.EmbeddedModel(
@@ -262,13 +281,13 @@ class Opening {
           this.#options.prefixCache ?? true,
           grammars,
           this.#options.speculate ?? '',
-          second && tower && towerPort(tower, second),
+          towers.map((tower, i) => towerPort(tower, beside[i] as Executor)),
         ),
       );
       this.#report({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
-      return new Tab(engine, executor, second, this.#info(plan, tower?.plan, notes, adapter));
+      return new Tab(engine, executor, beside, this.#info(plan, towers, notes, adapter));
     } catch (error) {
-      second?.close();
+      for (const made of beside) made.close();
       executor.close();
       throw error;
     }
@@ -314,13 +333,13 @@ class Opening {
 
   #info(
     plan: Plan,
-    tower: Plan | undefined,
+    towers: readonly PlannedTower[],
     notes: readonly string[],
     adapter: Adapter,
   ): ReturnType<typeof infoOf> {
     const startup: Milliseconds = this.#startup.milliseconds();
     const all = [...(this.#options.notes ?? []), ...notes];
-    return infoOf(plan, tower, adapter.name, all, startup);
+    return infoOf(plan, towers, adapter.name, all, startup);
   }
 
   /** Like Promise.all, but a failure aborts the others, which have ended before it throws. */

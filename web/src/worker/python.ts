@@ -102,11 +102,12 @@ export interface SoundPort {
     largest: number,
     wanted: boolean,
   ): Spectrogram;
+  usmLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array;
   resample(samples: Uint8Array, from: number, to: number): Float32Array;
   form(type: string, body: Uint8Array<ArrayBuffer>): Promise<FormField[]>;
 }
 
-/** A model's tower, and what decodes images and sound for it. */
+/** A tower of a model, and what decodes images and sound for it. */
 export interface TowerPort {
   readonly manifest: Uint8Array;
   readonly plan: string;
@@ -152,7 +153,7 @@ export interface Entry {
     prefixCache: boolean,
     grammars: GrammarPort | undefined,
     speculate: string,
-    tower: TowerPort | undefined,
+    towers: readonly TowerPort[],
   ): PythonTab;
 }
 

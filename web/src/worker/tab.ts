@@ -23,17 +23,17 @@ export class Tab {
   /** Resolves when the GPU is lost; no request is answered afterwards. */
   readonly lost: Promise<MlccError>;
   readonly executor: Executor;
-  readonly #tower: Executor | undefined;
+  readonly #towers: readonly Executor[];
   readonly #python: PythonTab;
   readonly #running = new Set<Running>();
   #closed = false;
 
-  /** `tower`: the executor of the model's tower, if it has one. */
-  constructor(python: PythonTab, executor: Executor, tower: Executor | undefined, info: TabInfo) {
+  /** `towers`: the executors of the model's towers. */
+  constructor(python: PythonTab, executor: Executor, towers: readonly Executor[], info: TabInfo) {
     this.info = info;
     this.executor = executor;
-    this.#tower = tower;
-    this.lost = tower ? Promise.race([executor.lost, tower.lost]) : executor.lost;
+    this.#towers = towers;
+    this.lost = Promise.race([executor, ...towers].map(({ lost }) => lost));
     this.#python = python;
   }
 
@@ -87,7 +87,7 @@ export class Tab {
     this.#python.close();
     this.#python.destroy();
     this.executor.close();
-    this.#tower?.close();
+    for (const tower of this.#towers) tower.close();
   }
 }
 
@@ -158,10 +158,16 @@ export function parsed<T>(text: string): T {
   return value;
 }
 
-/** `tower`: the plan of the model's tower, if it has one. */
+/** The plan of a tower, and its folder below the model's. */
+export interface TowerPlan {
+  readonly folder: string;
+  readonly plan: Plan;
+}
+
+/** `towers`: the plans of the model's towers. */
 export function infoOf(
   plan: Plan,
-  tower: Plan | undefined,
+  towers: readonly TowerPlan[],
   adapter: string,
   notes: readonly string[],
   startup: Milliseconds,
@@ -172,9 +178,9 @@ export function infoOf(
     f16: plan.f16,
     context: plan.capacity.context,
     capacity: plan.capacity,
-    bytes: tower ? sumOf(plan.bytes, tower.bytes) : plan.bytes,
-    takesImages: tower !== undefined && plan.vision !== null,
-    takesSound: tower !== undefined && plan.audioInput !== null,
+    bytes: towers.map((tower) => tower.plan.bytes).reduce(sumOf, plan.bytes),
+    takesImages: towers.some(({ folder }) => folder === plan.vision),
+    takesSound: towers.some(({ folder }) => folder === plan.audioInput),
     transcribes: plan.audio !== null,
     notes: [...notes, ...plan.notes],
     startup,

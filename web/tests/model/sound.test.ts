@@ -11,6 +11,8 @@ interface Vectors {
   /** Frames, of transformers, of `noise(3200)` with its ends reflected. */
   bins: number;
   frames: number[];
+  /** Frames of Gemma 4's, with half a window of silence before the samples. */
+  usm: { bins: number; frames: number[] };
   /** What the C++ makes of `noise(400)`, by rate. */
   resampled: Record<string, number[]>;
 }
@@ -45,6 +47,13 @@ test('frames equal those of transformers', () => {
   const made = logMel(padded, 20, bins, largest, true);
   expect(made.largest).toBe(largest);
   expect(furthest(made.frames, frames)).toBeLessThan(1e-5);
+});
+
+test("Gemma 4's frames equal those of transformers", () => {
+  const { bins, frames } = VECTORS.usm;
+  const padded = Float32Array.from([...new Float32Array(160), ...noise(3200)]);
+  const made = sound.usmLogMel(new Uint8Array(padded.buffer), frames.length / bins, bins);
+  expect(furthest(made, frames)).toBeLessThan(1e-5);
 });
 
 test.each(Object.entries(VECTORS.resampled))('%i Hz becomes 16 kHz', (rate, wanted) => {

@@ -124,8 +124,10 @@ test('of several libraries, a model fetches one', async () => {
   expect(summary(url, { model: { name: 'm' } })).toMatchObject({ bytes: null });
   const seeing = { ...manifest, vision: { folder: 'vision' } };
   const tower = { files: [{ path: 'weights.safetensors', bytes: 100 }] };
-  expect(summary(url, seeing, tower)).toMatchObject({ name: 'm', bytes: 123 });
+  expect(summary(url, seeing, [tower])).toMatchObject({ name: 'm', bytes: 123 });
   expect(summary(url, seeing)).toMatchObject({ bytes: null });
+  const both = { ...seeing, audio_input: { folder: 'audio' } };
+  expect(summary(url, both, [tower, tower])).toMatchObject({ bytes: 223 });
   expect(summary(url, { files })).toBe(null);
 });
 

@@ -18,6 +18,7 @@ import pytest
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.multimodal.audio import frames, sound
 from mlcc.multimodal.audio.sound import decode
+from mlcc.multimodal.audio.usm import frame_count, usm_frames, usm_rows
 
 VALUES = [0.0, 0.5, -0.5, 0.25, -1.0, 0.125]
 
@@ -177,6 +178,31 @@ def test_frames_and_rates_are_those_of_the_tab() -> None:
     vectors = json.loads((Path(__file__).parent / "sound_vectors.json").read_text())
     made = array("f", frames.log_mel(noise(3200), vectors["bins"])[0])
     assert max(abs(a - b) for a, b in zip(made, vectors["frames"], strict=True)) < 1e-5
+    usm, wanted = vectors["usm"], vectors["usm"]["frames"]
+    made = array("f", usm_frames(noise(3200), usm["bins"]))
+    assert max(abs(a - b) for a, b in zip(made, wanted, strict=True)) < 1e-5
     for rate, wanted in vectors["resampled"].items():
         found = frames.resampled([noise(400)], int(rate))
         assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) < 1e-6
+
+
+@pytest.mark.parametrize("samples", [161, 641, 801, 1121, 1600])
+def test_rows_of_usm_are_what_both_convolutions_read(samples: int) -> None:
+    """Frames of as many numbers as their place: an output beside the sound is zeros, and so is a
+    bin before the first."""
+    bins, count = 8, frame_count(samples)
+    marked = array("f", (100 * i + bin + 1 for i in range(count) for bin in range(bins)))
+    rows = array("f", usm_rows(marked.tobytes(), bins))
+    places, size = bins // 2 + 2, 16
+    taps = [rows[at : at + places * size] for at in range(0, len(rows), places * size)]
+    assert len(taps) == 3 * -(-count // 4)
+    for at, tap in enumerate(taps):
+        middle = 2 * (2 * (at // 3) + at % 3 - 1)
+        for place in range(places):
+            for line, column in ((line, column) for line in range(3) for column in range(3)):
+                frame, bin = middle - 1 + line, 2 * (place - 1) - 1 + column
+                there = 0 <= middle < count and 0 <= frame < count
+                there = there and 0 < place <= bins // 2 and bin >= 0
+                found = tap[place * size + 3 * line + column]
+                assert found == (100 * frame + bin + 1 if there else 0)
+            assert not any(tap[place * size + 9 : (place + 1) * size])

@@ -2,14 +2,15 @@
  * The contents of a store: manifests by URL, chunks by hash. Models share equal chunks.
  *
  * A manifest is stored before its chunks, so a chunk that no stored manifest lists is garbage: it
- * belongs to a model that changed, or that was deleted during its download. The manifest of a vision
- * tower belongs to the model whose manifest names its folder. Fetches nothing and checks no hashes.
+ * belongs to a model that changed, or that was deleted during its download. The manifest of a tower
+ * belongs to the model whose manifest names its folder. Fetches nothing and checks no hashes.
  */
 
 import type { FileEntry } from '../../plan.js';
 import type { Bytes } from '../chunks.js';
 import { chunksOf, sha256 } from '../chunks.js';
 import { modelUrl } from '../paths.js';
+import { towerFolders } from '../towers.js';
 import { openStore } from './open_store.js';
 import type { Store } from './store.js';
 
@@ -104,12 +105,14 @@ async function manifests(store: Store, keys: Iterable<string>): Promise<Stored[]
   return withTowers(found);
 }
 
-/** The manifests, those of vision towers last and with the folder of their model. */
+/** The manifests, those of towers last and with the folder of their model. */
 function withTowers(found: readonly Stored[]): Stored[] {
   const owners = new Map(
     found.flatMap(({ folder, bytes }): [string, string][] => {
-      const tower = towerOf(bytes);
-      return tower === undefined ? [] : [[new URL(`${tower}/`, folder).href, folder]];
+      return towerFolders(parseJson(bytes)).map((tower) => [
+        new URL(`${tower}/`, folder).href,
+        folder,
+      ]);
     }),
   );
   const models = found.filter(({ folder }) => !owners.has(folder));
@@ -142,12 +145,6 @@ function chunkSizes(files: readonly FileEntry[]): Map<string, number> {
 function filesOf(manifest: Bytes): FileEntry[] {
   const files = (parseJson(manifest) as { files?: unknown } | null)?.files;
   return Array.isArray(files) ? (files as FileEntry[]) : [];
-}
-
-/** The folder of the vision tower that a manifest names. */
-function towerOf(manifest: Bytes): string | undefined {
-  const vision = (parseJson(manifest) as { vision?: { folder?: unknown } | null } | null)?.vision;
-  return typeof vision?.folder === 'string' ? vision.folder : undefined;
 }
 
 function nameOf(manifest: Bytes): string | undefined {
