@@ -272,7 +272,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         checkpoint = replace(checkpoint, config={**checkpoint.config, **more})
         options = replace(options, max_batch=options.max_batch or default_batch(tower.config))
     reads_images = isinstance(checkpoint, TowerCheckpoint)
-    towers = () if tower is None else (tower,)
+    towers: tuple[TowerCheckpoint, ...] = () if tower is None else (tower,)
     if not towers and options.vision and encoder_head is None:
         found_towers = (tower_of(checkpoint), audio_input_of(checkpoint))
         towers = tuple(each for each in found_towers if each is not None)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
+from typing import TypeVar
 
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.schema import (
@@ -29,6 +30,8 @@ from mlcc.version import __version__
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.plan import Plan
 from mlcc_targets import Target
+
+Info = TypeVar("Info", VisionInfo, AudioInfo, AudioInputInfo)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,6 @@ def manifest_of(
     plan, checkpoint, target = built.plan, built.plan.checkpoint, built.plan.target
     caches = plan.caches.infos(plan.pools, target.page_form)
     adapters = plan.adapters(built.sites)
-    senses = {type(tower.info): tower.info for tower in plan.towers}
     return Manifest(
         abi=library_abi(),
         model=ModelInfo(
@@ -87,9 +89,9 @@ def manifest_of(
         ranks=ranks,
         embeddings=plan.embeddings,
         token_columns=plan.token_columns,
-        vision=senses.get(VisionInfo),
-        audio=senses.get(AudioInfo),
-        audio_input=senses.get(AudioInputInfo),
+        vision=_tower_info(plan, VisionInfo),
+        audio=_tower_info(plan, AudioInfo),
+        audio_input=_tower_info(plan, AudioInputInfo),
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(
@@ -105,6 +107,11 @@ def manifest_of(
             python=platform.python_version(),
         ),
     )
+
+
+def _tower_info(plan: Plan, kind: type[Info]) -> Info | None:
+    """The record of the model's tower of this kind; None = it has none."""
+    return next((tower.info for tower in plan.towers if isinstance(tower.info, kind)), None)
 
 
 def quantization_info(plan: Plan) -> QuantizationInfo:

@@ -20,9 +20,13 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
-from tests.compiler.models.helpers.checkpoints import CASES, SMALL, save_initialised
+from tests.compiler.models.helpers.checkpoints import (
+    CASES,
+    SMALL,
+    make_checkpoint,
+    save_initialised,
+)
 from tests.compiler.models.helpers.mixed import capacity_of, reference, run_mixed
-from tests.compiler.vision.checkpoints import gemma4
 
 EYES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
 EYES |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
@@ -82,16 +86,18 @@ def test_a_tower_that_is_not_built_is_named(tmp_path: Path) -> None:
     assert len(notes[1]) == len(notes[0]) - 1
 
 
-def test_the_sound_of_a_model_that_sees_is_named(tmp_path: Path) -> None:
-    """Gemma 4's small models see and hear; here they see."""
-    gemma4(tmp_path)
-    assert not any("is not built" in note for note in notes_of(tmp_path, True))
+def test_the_sound_of_a_gemma_3n_is_named(tmp_path: Path) -> None:
+    """Its text is read."""
+    make_checkpoint("gemma3n", tmp_path)
     tensors, path = load_file(tmp_path / "model.safetensors"), tmp_path / "config.json"
+    tensors = {f"model.language_{name}": tensor for name, tensor in tensors.items()}
     heard = {"model.audio_tower.output_proj.weight": np.zeros((4, 4), np.float32)}
     save_file({**tensors, **heard}, tmp_path / "model.safetensors")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "audio_config": {}}))
+    inner = json.loads(path.read_text())
+    path.write_text(json.dumps({"model_type": "gemma3n", "text_config": inner, "audio_config": {}}))
     (note,) = [note for note in notes_of(tmp_path, True) if "is not built" in note]
-    assert note.startswith("the audio tower of 'gemma4' is not built: it reads no sound")
+    assert note.startswith("the audio tower of 'gemma3n' is not built: it reads no sound")
+    assert note.endswith("voxtral, gemma4")
 
 
 def _sees(tensor: str) -> bool:

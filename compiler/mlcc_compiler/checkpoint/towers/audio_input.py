@@ -76,7 +76,9 @@ def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     if kind == _GEMMA4 and any(n.startswith(tuple(PREFIXES)) for n in checkpoint.tensors.shapes):
         return gemma4_audio_of(checkpoint, audio, _audio_token(outer, checkpoint))
     family = AUDIO_FAMILIES.get(kind)
-    if family is None or not any(name.startswith(tuple(_ENCODER)) for name in checkpoint.tensors.shapes):
+    if family is None or not any(
+        name.startswith(tuple(_ENCODER)) for name in checkpoint.tensors.shapes
+    ):
         return None  # a text part that was saved with the whole model's config
     config = _config(checkpoint, family, audio)
     bins, rows = require(config, "num_mel_bins"), require(config, "max_source_positions")

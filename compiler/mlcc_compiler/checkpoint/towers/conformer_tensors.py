@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.multimodal.audio.usm import PATCH, TAPS
 from mlcc_compiler.checkpoint.towers.tower_names import RenamedTensors, tower_names
+from mlcc_compiler.models.audio.gemma4 import PATCH, TAPS
 
 Floats = npt.NDArray[np.float32]
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.multimodal.audio.usm import PATCH, TAPS, places_of
 from mlcc_compiler.ir._tvm import Tensor, nn, relax
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.architectures.bert import encoder_fields
@@ -31,6 +30,10 @@ from mlcc_compiler.models.layers import Linear, RMSNorm
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision.gemma4 import ClippedLinear
 
+TAPS = 3
+"""Outputs over time of the first convolution that the second reads."""
+PATCH = 16
+"""Numbers that an output of the first convolution reads, nine, and zeros behind them."""
 EPS = 1e-6
 """Of the norms that no config names."""
 DEFAULTS: dict[str, Any] = {
@@ -79,9 +82,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         q = ops.scale_columns(self.q_proj(x), self.query_scale)
         k, v = self.k_proj(x), self.v_proj(x)
-        found = ops.relative_attention(
-            q, k, v, self.relative_keys, positions, self.heads, self.cap
-        )
+        found = ops.relative_attention(q, k, v, self.relative_keys, positions, self.heads, self.cap)
         return self.post(found)
 
 
@@ -169,7 +170,8 @@ class Subsampling(nn.Module):
 
     def __init__(self, config: DecoderConfig, hf: HfConfig) -> None:
         self.wide, narrow = hf["subsampling_conv_channels"]
-        self.places = places_of(require(hf, "num_mel_bins"))
+        self.places = require(hf, "num_mel_bins") // 2 + 2
+        """Frequencies of the first convolution's output, one beside each end."""
         self.layer0 = First(self.wide, config.norm_eps)
         self.layer1 = Second(self.wide, narrow, config.norm_eps)
         self.input_proj_linear = Linear(self._outputs * narrow, config.hidden_size)

@@ -20,7 +20,17 @@ from mlcc.device.check_batch import (
     check_pages,
     require,
 )
-from mlcc.device.reference import altup, attention, conformer, embeddings, mla, moe, ops, pooling, ssm
+from mlcc.device.reference import (
+    altup,
+    attention,
+    conformer,
+    embeddings,
+    mla,
+    moe,
+    ops,
+    pooling,
+    ssm,
+)
 from mlcc.device.reference.caches import (
     CachedOperator,
     EmbeddingsOperator,
