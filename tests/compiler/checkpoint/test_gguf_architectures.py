@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import transformers
 
-from mlcc.errors import CheckpointError
+from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.gguf.families.table import FAMILIES
 from mlcc_compiler.checkpoint.gguf.names import locations
@@ -28,6 +28,7 @@ from mlcc_compiler.plan import make_plan
 from mlcc_compiler.quantization import dequantize
 from mlcc_compiler.weights.check import check_tensors
 from mlcc_targets import get_target
+from tests.compiler.checkpoint.helpers import gguf_keys
 from tests.compiler.checkpoint.helpers.gguf_of import architecture_of, write_gguf
 from tests.compiler.models.helpers.checkpoints import CASES as MODELS
 from tests.compiler.models.helpers.checkpoints import (
@@ -53,6 +54,8 @@ CASES: dict[str, dict[str, Any]] = {
     **{case: {} for case in UNCHANGED},
     "gemma2": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
+    "gemma4": {},
+    "gemma4-experts": {"enable_moe_block": False},
     "mamba2": {"max_position_embeddings": 1 << 20},
     "lfm2_moe": {"tie_word_embeddings": True, "routed_scaling_factor": 1.0},
     "mamba2-plain": {"time_step_limit": (0.0, float("inf")), "max_position_embeddings": 1 << 20},
@@ -273,3 +276,25 @@ def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
     tensors = replace(file.tensors, locations={name: place})
     with pytest.raises(CheckpointError, match=r"'blk\.0\.attn_q\.weight' has 64 rows"):
         tensors.read(name)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"gemma4.expert_count": 4}, "a Gemma 4 with experts is not supported"),
+        ({"gemma4.rope.dimension_count_swa": 8}, "'gemma4.rope.dimension_count_swa' must be as"),
+        ({"gemma4.attention.head_count_kv": [1, 2, 2, 2, 2]}, "the same in all layers of a type"),
+        ({"gemma4.feed_forward_length": [96, 96, 96, 96, 97]}, "the first layer's, or twice"),
+    ],
+)
+def test_odd_gemma_4s_are_refused_by_name(
+    metadata: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("gemma4", tmp_path, {})
+    changed = {name.removeprefix("gemma4."): value for name, value in metadata.items()}
+    own = gguf_keys.MORE["gemma4_text"]
+    with monkeypatch.context() as patched:
+        patched.setitem(gguf_keys.MORE, "gemma4_text", lambda config: own(config) | changed)
+        file = write_gguf(tmp_path, tmp_path / "model.gguf")
+    with pytest.raises((CheckpointError, UnsupportedError), match=words):
+        open_checkpoint(file)

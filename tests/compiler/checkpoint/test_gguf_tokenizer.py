@@ -98,6 +98,37 @@ def test_spm_merges_by_scores(prefix: bool) -> None:
     assert rebuilt(keys).encode("a").ids[0] == 1
 
 
+def test_the_merges_of_gemma_4_are_listed() -> None:
+    """In an order that scores do not have: the last merge comes first."""
+    trained = json.loads(spm_trained(False).to_str())
+    model = trained["model"]
+    tokens = [t for t, _ in sorted(model["vocab"].items(), key=lambda row: row[1])]
+    model["merges"].reverse()
+    keys = {
+        KEY + "model": "gemma4",
+        KEY + "tokens": tokens,
+        KEY + "scores": [-1000.0] * len(tokens),
+        KEY + "token_type": [2, 3, 3, *[6] * 256] + [1] * (len(tokens) - 259),
+        KEY + "merges": [" ".join(pair) for pair in model["merges"]],
+        KEY + "unknown_token_id": 0,
+        KEY + "bos_token_id": 1,
+        KEY + "add_space_prefix": False,
+        KEY + "add_bos_token": False,
+    }
+    trained["pre_tokenizer"] = None
+    trained["added_tokens"] = trained["added_tokens"][:3]
+    expected = Tokenizer.from_str(json.dumps(trained))
+    back = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    expected.decoder = decoders.Sequence(back)
+    found = rebuilt(keys)
+    check_equal(expected, found)
+    assert all(found.decode(found.encode(t).ids) == t for t in SCRIPTS)
+    keys[KEY + "add_bos_token"] = True
+    assert rebuilt(keys).encode("a").ids[0] == 1
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\.ggml\.merges"):
+        rebuilt({key: value for key, value in keys.items() if key != KEY + "merges"})
+
+
 def test_user_defined_tokens_are_found_first() -> None:
     tokens = ["<unk>", "<s>", "\u2581", "a", "\n", "\n\n", "   "]
     keys = {

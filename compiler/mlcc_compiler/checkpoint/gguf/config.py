@@ -127,7 +127,7 @@ def _sizes(keys: Keys, per_layer: bool) -> dict[str, Any]:
 
 def _check_heads(keys: Keys, config: dict[str, Any]) -> None:
     """Refuse unsupported attention variants. Raises CheckpointError, UnsupportedError."""
-    width = config.get("head_dim", 0)
+    width = config.get("global_head_dim", config.get("head_dim", 0))
     if "kv_lora_rank" in config or not config.get("num_attention_heads"):
         return
     if keys.number("attention.value_length", width) != width:

@@ -101,6 +101,39 @@ def _gemma2(config: Config) -> Keys:
     }
 
 
+def full_layers(config: Config) -> Config:
+    """The fields of Gemma 4's layers with all tokens that are others than of those with a window:
+    in published files `global_head_dim` and `num_global_key_value_heads`."""
+    found: Config = next(iter(config["per_layer_config"].values()))
+    return found
+
+
+def _gemma4(config: Config) -> Keys:
+    layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
+    inner, full = config["intermediate_size"], full_layers(config)
+    wide, count = full["head_dim"], full.get("num_key_value_heads")
+    slides = [kind == "sliding_attention" for kind in config["layer_types"]]
+    found: Keys = {
+        "final_logit_softcapping": config["final_logit_softcapping"],
+        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window_pattern": slides,
+        "attention.shared_kv_layers": shared,
+        "embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        **dict.fromkeys(("attention.key_length", "attention.value_length"), wide),
+        **dict.fromkeys(("attention.key_length_swa", "attention.value_length_swa"),
+                        config["head_dim"]),
+        "rope.dimension_count": wide,
+        "rope.dimension_count_swa": config["head_dim"],
+        **dict.fromkeys(("expert_count", "expert_used_count"), None),
+    }  # fmt: skip
+    if config["use_double_wide_mlp"]:
+        found["feed_forward_length"] = [inner * (1 + (i >= layers - shared)) for i in range(layers)]
+    if count is not None:
+        own = config["num_key_value_heads"]
+        found["attention.head_count_kv"] = [own if each else count for each in slides]
+    return found
+
+
 def _experts(config: Config) -> Keys:
     return {
         "expert_feed_forward_length": config["moe_intermediate_size"],
@@ -348,12 +381,13 @@ def _delta(config: Config) -> Keys:
     return found | (_experts(config) if config.get("num_experts") else {})
 
 
-MORE: Mapping[str, Callable[[Config], Keys]] = {
+MORE: dict[str, Callable[[Config], Keys]] = {
     **dict.fromkeys(("llama", "smollm3"), _llama),
     "mistral": _mistral,
     "mixtral": _mistral,
     "ministral3": _ministral3,
     **dict.fromkeys(("gemma2", "gemma3_text", "phi3"), _gemma2),
+    "gemma4_text": _gemma4,
     **dict.fromkeys(("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _experts),
     **dict.fromkeys(("granite", "granitemoe", "granitemoeshared"), _granite),
     **dict.fromkeys(("olmo3", "exaone4"), _sliding),

@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from tests.compiler.checkpoint.helpers.gguf_changes import changed
-from tests.compiler.checkpoint.helpers.gguf_keys import keys_of
+from tests.compiler.checkpoint.helpers.gguf_keys import full_layers, keys_of
 
 Array = np.ndarray[Any, Any]
 Formats = Callable[[str], str]
@@ -30,6 +30,7 @@ ARCHITECTURES = {
     "granitemoeshared": "granitemoe",
     "granitemoehybrid": "granitehybrid",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "olmo3": "olmo2",
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
@@ -114,6 +115,8 @@ def add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def frequencies(config: Mapping[str, Any]) -> dict[str, list[float]]:
     """The tensors that say how each frequency is divided."""
     rope = config.get("rope_parameters") or {}
+    if config["model_type"] == "gemma4_text":
+        return {"rope_freqs.weight": still(config)}
     if rope.get("rope_type") == "longrope":
         return {f"rope_factors_{k}.weight": rope[f"{k}_factor"] for k in ("short", "long")}
     if rope.get("rope_type") != "llama3":
@@ -127,6 +130,14 @@ def frequencies(config: Mapping[str, Any]) -> dict[str, list[float]]:
         smooth = np.clip((turns - low) / (high - low), 0, 1)
         found.append(float(1 / ((1 - smooth) / rope["factor"] + smooth)))
     return {"rope_freqs.weight": found}
+
+
+def still(config: Mapping[str, Any]) -> list[float]:
+    """Gemma 4's: in layers with all tokens most frequencies stand still."""
+    half = full_layers(config)["head_dim"] // 2
+    share = config["rope_parameters"]["full_attention"]["partial_rotary_factor"]
+    turning = int(half * share)
+    return [1.0] * turning + [1e30] * (half - turning)
 
 
 def converted(

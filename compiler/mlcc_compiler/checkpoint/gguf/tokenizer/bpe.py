@@ -44,13 +44,14 @@ def bpe(words: Vocabulary) -> dict[str, Any]:
             "byte_fallback": False,
             "ignore_merges": rules.ignore_merges,
             "vocab": words.ids(),
-            "merges": _merges(words),
+            "merges": listed_merges(words),
         },
     }
 
 
-def _merges(words: Vocabulary) -> list[list[str]]:
-    """Raises CheckpointError for an entry that is not a pair of tokens forming a token."""
+def listed_merges(words: Vocabulary) -> list[list[str]]:
+    """The merges that a file has. Raises CheckpointError for an entry that is not a pair of tokens
+    forming a token."""
     rows = words.metadata.get(PREFIX + "merges")
     if not isinstance(rows, list):
         raise refuse(f"has no {PREFIX}merges")

@@ -10,13 +10,14 @@ from typing import Any
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.gguf.tokenizer.bpe import bpe
-from mlcc_compiler.checkpoint.gguf.tokenizer.spm import spm
+from mlcc_compiler.checkpoint.gguf.tokenizer.spm import spm, spm_merged
 from mlcc_compiler.checkpoint.gguf.tokenizer.ugm import ugm
 from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import Vocabulary
 from mlcc_compiler.checkpoint.gguf.tokenizer.wpm import wpm
 
 KINDS: Mapping[str, Callable[[Vocabulary], dict[str, Any]]] = {
     "llama": spm,
+    "gemma4": spm_merged,
     "gpt2": bpe,
     "t5": ugm,
     "bert": wpm,

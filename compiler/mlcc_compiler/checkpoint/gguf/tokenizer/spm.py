@@ -1,8 +1,9 @@
-"""SentencePiece's BPE (`tokenizer.ggml.model` "llama": Llama 2, Mistral, Gemma, Phi-3).
+"""SentencePiece's BPE (`tokenizer.ggml.model` "llama": Llama 2, Mistral, Gemma, Phi-3; "gemma4":
+Gemma 4, whose files have its merges).
 
-The file has scores instead of merges: of neighbouring pairs that form a token, the one with the
-best score is merged first (Kudo and Richardson, 2018). tokenizer.json expresses this as merges in
-the order of scores; the library breaks ties by position, as SentencePiece does.
+The other files have scores instead of merges: of neighbouring pairs that form a token, the one with
+the best score is merged first (Kudo and Richardson, 2018). tokenizer.json expresses this as merges
+in the order of scores; the library breaks ties by position, as SentencePiece does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mlcc_compiler.checkpoint.gguf.tokenizer.bpe import listed_merges
 from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import (
     BYTE,
     NORMAL,
@@ -24,7 +26,12 @@ _LONGEST = 512
 
 def spm(words: Vocabulary) -> dict[str, Any]:
     """The SPM-specific parts of tokenizer.json."""
-    prefix = words.flag("add_space_prefix", True)
+    found = _parts(words, words.flag("add_space_prefix", True))
+    return found | {"model": found["model"] | {"merges": list(merges(words))}}
+
+
+def _parts(words: Vocabulary, prefix: bool) -> dict[str, Any]:
+    """All but the merges."""
     unknown = words.id_of("unknown")
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     prepend = {"type": "Prepend", "prepend": SPACE}
@@ -49,9 +56,14 @@ def spm(words: Vocabulary) -> dict[str, Any]:
             "byte_fallback": BYTE in words.types,
             "ignore_merges": False,
             "vocab": words.ids(),
-            "merges": list(merges(words)),
         },
     }
+
+
+def spm_merged(words: Vocabulary) -> dict[str, Any]:
+    """The same of a file that has its merges. Raises CheckpointError."""
+    found = _parts(words, words.flag("add_space_prefix", False))
+    return found | {"model": found["model"] | {"merges": listed_merges(words)}}
 
 
 def merges(words: Vocabulary) -> Iterator[tuple[str, str]]:
