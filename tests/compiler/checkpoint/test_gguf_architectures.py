@@ -55,7 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     "gemma2": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma4": {},
-    "gemma4-experts": {"enable_moe_block": False},
+    "gemma4-experts": {"enable_moe_block": False, "use_bidirectional_attention": "vision"},
     "mamba2": {"max_position_embeddings": 1 << 20},
     "lfm2_moe": {"tie_word_embeddings": True, "routed_scaling_factor": 1.0},
     "mamba2-plain": {"time_step_limit": (0.0, float("inf")), "max_position_embeddings": 1 << 20},

@@ -18,13 +18,15 @@ from safetensors.numpy import load_file, save_file
 
 from tests.compiler.checkpoint.helpers.gguf_changes import in_pairs
 from tests.compiler.checkpoint.helpers.gguf_of import add, mapped, write_gguf
-from tests.compiler.vision.checkpoints import IMAGE
+from tests.compiler.vision.checkpoints import IMAGE, OF_AREA
 
 Array = np.ndarray[Any, Any]
 Named = tuple[str, Array]
 
 TOKENS = {
     "gemma3": "<image_soft_token>",
+    "gemma4": "<|image|>",
+    "gemma4-both-ways": "<|image|>",
     "smolvlm": "<image>",
     "internvl": "<IMG_CONTEXT>",
     "mistral3": "[IMG]",
@@ -39,6 +41,8 @@ TOKENS = {
 """The families that llama.cpp converts, and the text of the image's token."""
 KINDS = {
     "gemma3": "gemma3",
+    "gemma4": "gemma4v",
+    "gemma4-both-ways": "gemma4v",
     "smolvlm": "idefics3",
     "internvl": "internvl",
     "mistral3": "pixtral",
@@ -139,6 +143,10 @@ def _more(config: Any, vision: Any, own: Any, family: str) -> dict[str, Any]:
     if family == "gemma3":
         side = vision["image_size"] // vision["patch_size"]
         return {scale: int(side / config["mm_tokens_per_image"] ** 0.5)}
+    if family in OF_AREA:
+        merge = vision["pooling_kernel_size"]
+        area = own["max_soft_tokens"] * (vision["patch_size"] * merge) ** 2
+        return {scale: merge, "clip.vision.image_max_pixels": area}
     if family == "smolvlm":
         edge = own["size"]["longest_edge"]
         return {scale: config["scale_factor"], "clip.vision.preproc_image_size": edge}
@@ -173,7 +181,7 @@ def _tensors(folder: Path, config: Any, family: str) -> dict[str, Array]:
         if OF_TEXT.match(original):
             continue
         for name, array in CHANGES.get(family, _qwen)(original, whole, vision):
-            found[name if name.startswith(("v.", "mm.")) else mapped(names, name)] = array
+            found[name if name.startswith(("v.", "mm.", "a.")) else mapped(names, name)] = array
     return found
 
 
@@ -183,6 +191,28 @@ def _gemma3(name: str, array: Array, vision: Any) -> Iterator[Named]:
     if ".head." in name:
         return
     yield name, array + 1 if "soft_emb_norm" in name else array
+
+
+def _gemma4(name: str, array: Array, vision: Any) -> Iterator[Named]:
+    """Bounds are vectors of one number, and the first matrix is a convolution."""
+    name = name.replace("model.vision_tower.encoder.", "vision_model.model.")
+    name = name.replace(".linear.weight", ".weight")
+    if name.endswith("position_embedding_table"):
+        name += ".weight"
+    if name.endswith("patch_embedder.input_proj.weight"):
+        side = vision["patch_size"]
+        array = array.reshape(-1, side, side, 3).transpose(0, 3, 1, 2)
+    if name.endswith("embed_vision.embedding_projection.weight"):
+        name = "mm.input_projection.weight"
+    if part := re.fullmatch(r"(.*)\.(?:linear\.)?((?:in|out)put_(?:min|max))", name):
+        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 4)
+        stem = names.get_name(part[1])
+        assert stem is not None, name
+        yield f"{stem}.{part[2]}", array.reshape(1)
+    elif name.endswith(("std_bias", "std_scale")):
+        yield f"v.{name.rpartition('.')[2]}", array
+    else:
+        yield name, array
 
 
 def _smolvlm(name: str, array: Array, vision: Any) -> Iterator[Named]:
@@ -236,6 +266,8 @@ def _qwen(name: str, array: Array, vision: Any) -> Iterator[Named]:
 
 CHANGES: dict[str, Callable[[str, Array, Any], Iterator[Named]]] = {
     "gemma3": _gemma3,
+    "gemma4": _gemma4,
+    "gemma4-both-ways": _gemma4,
     "smolvlm": _smolvlm,
     "internvl": _internvl,
     "mistral3": _pixtral,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc.loader import open_model
@@ -34,10 +35,13 @@ NOT_IN_FILES = ("image_token", "resample")
 
 
 def save(family: str, folder: Path) -> None:
-    """llama.cpp's files have experts in every layer or in none, and the output of a tower's last
-    layer is taken."""
+    """llama.cpp's files have experts in every layer or in none, the output of a tower's last layer
+    is taken, and the token in whose place Gemma 4 looks up what it adds to images is 0."""
     qwen3_vl_moe(folder, dense=()) if family == "qwen3_vl_moe" else FAMILIES[family](folder)
     config = json.loads((folder / "config.json").read_text())
+    if family == "gemma4":
+        config["text_config"]["pad_token_id"] = 0
+        (folder / "config.json").write_text(json.dumps(config))
     if "vision_feature_layer" in config:
         (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": -1}))
 
@@ -136,7 +140,7 @@ def test_a_file_that_is_given_is_used(pair: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "kind", "message"),
     [
-        ({"clip.projector_type": "gemma4v"}, UnsupportedError, "kind 'gemma4v' is not built"),
+        ({"clip.projector_type": "gemma3nv"}, UnsupportedError, "kind 'gemma3nv' is not built"),
         ({"clip.projector_type": "mlp"}, UnsupportedError, "kind 'mlp' is not built"),
         ({"clip.projector_type": "gemma3"}, UnsupportedError, "and the model is a qwen2vl"),
         ({"clip.vision.projection_dim": 99}, CheckpointError, "makes rows of 99 numbers"),
@@ -158,6 +162,19 @@ def test_a_tower_that_is_not_built_or_of_another_model(
     assert tower_of(found) is None
     (note,) = found.notes
     assert note.startswith("the model reads text only: ") and message in note
+
+
+def test_sound_in_a_file_of_gemma_4_is_named(tmp_path: Path) -> None:
+    """Its tower is of both; the vision tower is read."""
+    save("gemma4", tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    heard = {"a.blk.0.ln1.weight": np.ones(4, np.float32)}
+    save_file({**tensors, **heard}, tmp_path / "model.safetensors")
+    model, tower = write_pair(tmp_path, "gemma4")
+    (note,) = open_checkpoint(model, tower).notes
+    assert note.startswith(f"the audio tower in {tower.name} is not read")
+    found = open_checkpoint(model)
+    assert tower_of(found) is not None and note in found.notes
 
 
 def test_a_vocabulary_without_the_images_token_is_refused(pair: Path, tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def _tower(
         return None, ()
     tokens = Vocabulary.of(metadata).tokens
     if given is not None:
-        return Mmproj.open(Path(given), architecture, config, tokens), ()
+        tower = Mmproj.open(Path(given), architecture, config, tokens)
+        return tower, tower.notes
     assert beside is not None
     return try_mmproj(beside, architecture, config, tokens)
 

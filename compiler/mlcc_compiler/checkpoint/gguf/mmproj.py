@@ -34,12 +34,14 @@ _SIZES = {
     "attention.head_count": "num_attention_heads",
     "patch_size": "patch_size",
 }
-_BLOCK = re.compile(r"v\.blk\.(\d+)\.(\w+)\.(weight|bias)")
+_BLOCK = re.compile(r"v\.blk\.(\d+)\.(\w+)\.(weight|bias|(?:in|out)put_(?:min|max))")
 _DEEPSTACK = re.compile(r"v\.deepstack\.(\d+)\.(norm|fc1|fc2)\.(weight|bias)")
 _LAYER_SCALES = {"ls1": "lambda_1", "ls2": "lambda_2"}
 _SECOND_FRAME = "v.patch_embd.weight.1"
 _MADE_FOR_LLAMA_CPP = ("v.token_embd.img_break",)
 """Rows of the language model's own embedding."""
+_OF_SOUND = ("a.", "mm.a.")
+"""Beginnings of the names of an audio tower's tensors."""
 _PREFERRED = ("F16", "BF16", "F32")
 """Of several files of one tower, the smallest that lost nothing."""
 _ANY_SIZE = 560
@@ -102,6 +104,8 @@ class Mmproj:
     outer_config: Config
     preprocessor: Config
     tensors: MmprojTensors = field(repr=False)
+    notes: tuple[str, ...] = ()
+    """About what the file has and is not read."""
 
     @classmethod
     def open(
@@ -145,6 +149,7 @@ class Mmproj:
             {**outer, "vision_config": vision, "image_token_id": token},
             {**channels, **projector.processor(keys, vision)},
             MmprojTensors(found, places),
+            _unread(path, found),
         )
 
 
@@ -171,7 +176,17 @@ def try_mmproj(
         found = Mmproj.open(path, architecture, text, tokens)
     except MlccError as error:
         return None, (f"the model reads text only: {error.message}",)
-    return found, (f"{path.name} has its vision tower; --no-vision leaves it out",)
+    note = f"{path.name} has its vision tower; --no-vision leaves it out"
+    return found, (note, *found.notes)
+
+
+def _unread(path: Path, names: Iterable[str]) -> tuple[str, ...]:
+    if not any(name.startswith(_OF_SOUND) for name in names):
+        return ()
+    return (
+        f"the audio tower in {path.name} is not read: the model hears nothing; the checkpoint of "
+        "Hugging Face does",
+    )
 
 
 def _projector(path: Path, keys: Keys) -> tuple[str, Projector]:
@@ -245,6 +260,8 @@ class _Map:
     def read(self) -> dict[str, MmprojTensor]:
         for name in self.shapes:
             if name in _MADE_FOR_LLAMA_CPP or name == _SECOND_FRAME:
+                continue
+            if name.startswith(_OF_SOUND):
                 continue
             self._place(name)
         return self.found

@@ -17,6 +17,8 @@ Config = dict[str, Any]
 
 _BICUBIC, _BILINEAR, _LANCZOS = 3, 2, 1
 """Pillow's numbers of its filters."""
+_GEMMA4_POOL, _GEMMA4_TOKENS = 3, 280
+"""Patches on a side of a token, and most tokens of an image."""
 _SIGLIP = {
     "v.patch_embd": "embeddings.patch_embedding",
     "v.position_embd": "embeddings.position_embedding",
@@ -78,6 +80,31 @@ def _gemma3(keys: Keys, vision: Config, text: Config) -> Config:
     scale = _size(keys, "projector.scale_factor", 4)
     side = vision["image_size"] // vision["patch_size"] // scale
     return {"model_type": "gemma3", "mm_tokens_per_image": side**2}
+
+
+def _gemma4(keys: Keys, vision: Config, text: Config) -> Config:
+    """What the file does not say follows from its tensors."""
+    heads, layer = vision["num_attention_heads"], "v.blk.0."
+    queries, shared = (keys.shapes.get(f"{layer}attn_{n}.weight", (0,))[0] for n in "qk")
+    if not queries or queries % heads or not shared or shared % (queries // heads):
+        raise keys.refuse("vision.attention.head_count", f"a divisor of {queries} rows")
+    vision |= {
+        "head_dim": queries // heads,
+        "num_key_value_heads": shared // (queries // heads),
+        "rms_norm_eps": keys.number("vision.attention.layer_norm_epsilon", 1e-6),
+        "pooling_kernel_size": _size(keys, "projector.scale_factor", _GEMMA4_POOL),
+        "position_embedding_size": keys.shapes.get("v.position_embd.weight", (0, 0))[1],
+        "use_clipped_linears": f"{layer}attn_q.input_max" in keys.shapes,
+        "standardize": "v.std_bias" in keys.shapes,
+    }
+    return {"model_type": "gemma4"}
+
+
+def _gemma4_processor(keys: Keys, vision: Config) -> Config:
+    sizes = {name: vision[name] for name in ("patch_size", "pooling_kernel_size")}
+    area = (sizes["patch_size"] * sizes["pooling_kernel_size"]) ** 2
+    most = _size(keys, "image_max_pixels", _GEMMA4_TOKENS * area)
+    return {"resample": _BICUBIC, "max_soft_tokens": most // area, **sizes}
 
 
 def _idefics3(keys: Keys, vision: Config, text: Config) -> Config:
@@ -184,6 +211,38 @@ PROJECTORS: dict[str, Projector] = {
         processor=lambda keys, vision: {"resample": _BILINEAR},
         exact={"mm.input_projection.weight": "multi_modal_projector.mm_input_projection_weight"},
         added={"multi_modal_projector.mm_soft_emb_norm.weight": 1.0},
+    ),
+    "gemma4v": Projector(
+        texts=("gemma4",),
+        image_token="<|image|>",
+        outer={
+            "v.patch_embd": "model.vision_tower.patch_embedder.input_proj",
+            "mm.input_projection": "model.embed_vision.embedding_projection",
+        },
+        layer={
+            "ln1": "input_layernorm",
+            "ln2": "pre_feedforward_layernorm",
+            "attn_post_norm": "post_attention_layernorm",
+            "ffn_post_norm": "post_feedforward_layernorm",
+            "attn_q": "self_attn.q_proj",
+            "attn_k": "self_attn.k_proj",
+            "attn_v": "self_attn.v_proj",
+            "attn_out": "self_attn.o_proj",
+            "attn_q_norm": "self_attn.q_norm",
+            "attn_k_norm": "self_attn.k_norm",
+            "ffn_gate": "mlp.gate_proj",
+            "ffn_up": "mlp.up_proj",
+            "ffn_down": "mlp.down_proj",
+        },
+        layers="model.vision_tower.encoder.layers",
+        root="model.vision_tower.",
+        config=_gemma4,
+        processor=_gemma4_processor,
+        exact={
+            "v.position_embd.weight": "model.vision_tower.patch_embedder.position_embedding_table",
+            "v.std_bias": "model.vision_tower.std_bias",
+            "v.std_scale": "model.vision_tower.std_scale",
+        },
     ),
     "idefics3": Projector(
         texts=("llama", "smollm3"),

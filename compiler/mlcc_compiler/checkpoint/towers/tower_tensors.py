@@ -116,7 +116,7 @@ class TowerTensors(RenamedTensors):
             if part in name:
                 scale = self.base.read(self._names[name[: name.index(part)] + vector])
                 return tensor * (scale[:, None] if tensor.ndim == 2 else scale)
-        if not tensor.ndim:  # a bound of `ops.clip`; infinite where there is none
+        if name.endswith(("_min", "_max")):  # a bound of `ops.clip`; infinite where there is none
             most = np.finfo(np.float32).max
             return np.clip(tensor, -most, most).reshape(1)
         return np.ascontiguousarray(tensor.T) if self._is_transposed(name) else tensor

@@ -14,6 +14,8 @@ _STILL = 1e20
 
 
 def _gemma4(keys: Keys, config: Config) -> None:
+    """No key says that layers with a window see images both ways: those of the models do that have
+    no embedding for each layer (31B)."""
     if config.get("num_experts"):
         raise UnsupportedError(
             "a GGUF file of a Gemma 4 with experts is not supported; use the checkpoint of Hugging "
@@ -22,6 +24,7 @@ def _gemma4(keys: Keys, config: Config) -> None:
     types = _types(keys, config)
     full = types.index("full_attention") if "full_attention" in types else -1
     narrow = keys.whole("attention.key_length_swa")
+    inputs = keys.largest("embedding_length_per_layer_input")
     for key in ("attention.value_length_swa", "rope.dimension_count_swa"):
         if keys.whole(key, narrow) != narrow:
             raise keys.refuse(key, f"as long as keys, {narrow}")
@@ -33,8 +36,9 @@ def _gemma4(keys: Keys, config: Config) -> None:
         "head_dim": narrow,
         "num_kv_shared_layers": keys.largest("attention.shared_kv_layers"),
         "attention_k_eq_v": f"blk.{full}.attn_v.weight" not in keys.shapes,
-        "hidden_size_per_layer_input": keys.largest("embedding_length_per_layer_input"),
+        "hidden_size_per_layer_input": inputs,
         "rope_parameters": _ropes(keys, config),
+        "use_bidirectional_attention": None if inputs else "vision",
         **_sizes(keys, config, types),
     }
     if _PER_LAYER in keys.shapes:
