@@ -78,6 +78,12 @@ def anthropic(*content: Any) -> tuple[str, dict[str, Any]]:
     return "/v1/messages", {"model": "toy", "messages": messages, "max_tokens": 2}
 
 
+def paper(*content: Any) -> dict[str, Any]:
+    """A document of blocks."""
+    blocks = [{"type": "text", "text": c} if isinstance(c, str) else c for c in content]
+    return {"type": "document", "title": "T", "source": {"type": "content", "content": blocks}}
+
+
 def responses(*content: Any) -> tuple[str, dict[str, Any]]:
     parts = [
         {"type": "input_text", "text": c}
@@ -116,6 +122,10 @@ SENT = {
     "messages": (anthropic("see ", block(ONE), " and ", block(TWO), "!"), CHAT),
     "messages, texts": (
         anthropic("a", "b", block(ONE)), f"(user)a b{PLACE}(assistant)"
+    ),
+    "messages, document": (
+        anthropic("see", paper("a", block(ONE), "b"), block(TWO), "so?"),
+        f"(user)see <document> title: T a{PLACE}b </document>{PLACE}so?(assistant)",
     ),
     "responses": (responses("see ", ONE, " and ", TWO, "!"), CHAT),
     "ollama": (ollama("see", ONE, TWO), f"(user){PLACE}{PLACE}see(assistant)"),
@@ -316,6 +326,11 @@ REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
     "anthropic damaged": (
         anthropic("a", block(b"GIF89a")),
         "messages[0].content[1].source.data", "invalid_image", "ends within its header",
+    ),
+    "anthropic address in a document": (
+        anthropic(paper({"type": "image", "source": {"type": "url", "url": ADDRESS}})),
+        "messages[0].content[0].source.content[0].source.type", "unsupported_value",
+        "none is fetched here",
     ),
     "responses address": (
         ("/v1/responses", {"input": [{"role": "user", "content": [

@@ -345,6 +345,7 @@ def test_arguments_that_are_no_object(path: str, given: Any, calls: Calls, model
 def test_found_texts_are_read(inside: bool, calls: Calls, model: Model) -> None:
     """Anthropic's search results and documents of blocks, of a tool or of the user."""
     texts = [{"type": "text", "text": "A wharf."}, {"type": "text", "text": "Of stone."}]
+    texts.append({"type": "image"})  # whatever its source is: this model reads text
     found = {"type": "search_result", "source": "s", "title": "Quay", "content": texts}
     paper = {"type": "document", "source": {"type": "content", "content": texts}, "title": "Q"}
     talk = picture(MESSAGES)
@@ -353,7 +354,7 @@ def test_found_texts_are_read(inside: bool, calls: Calls, model: Model) -> None:
     else:
         talk[2]["content"] += [found, paper]
     made = prompt(MESSAGES, calls, model, talk)
-    text = "A wharf.\nOf stone."
+    text = "A wharf.\nOf stone.\n[image left out: this model reads text only]"
     assert f"<search_result>\nsource: s\ntitle: Quay\n{text}\n</search_result>" in made
     assert f"<document>\ntitle: Q\n{text}\n</document>" in made
 

@@ -48,67 +48,11 @@ TEXT_SOURCE = Object(
     "AnthropicTextSource",
     (honoured("data", Text(), required=True), metadata("media_type")),
 )
-BLOCKS_SOURCE = Object(
-    "AnthropicBlocksSource",
-    (
-        honoured(
-            "content",
-            Either(Text(), Many(Tagged("a text block", {"text": TEXT_BLOCK}, open=True))),
-            "Its text; other blocks are left out with a note.",
-            required=True,
-        ),
-    ),
-)
-SOURCES = {"text": TEXT_SOURCE, "content": BLOCKS_SOURCE}
-SOURCE = Tagged(
-    "a source of the type 'text'",
-    SOURCES,
-    refused=dict.fromkeys(("base64", "url", "file"), AS_TEXT),
-)
 ABOUT_DOCUMENT = (
     honoured("title", Text()),
     honoured("context", Text(), "Context for the document."),
     CACHED,
     metadata("citations"),
-)
-DOCUMENT = Object(
-    "AnthropicDocument",
-    (honoured("source", SOURCE, "Its text.", required=True), *ABOUT_DOCUMENT),
-)
-SEARCH_RESULT = Object(
-    "AnthropicSearchResult",
-    (
-        honoured("source", Text(), "Where it was found."),
-        honoured("title", Text()),
-        honoured("content", BLOCKS_SOURCE.fields[0].type, "Its text.", required=True),
-        CACHED,
-        metadata("citations"),
-    ),
-)
-THINKING_BLOCK = Object(
-    "AnthropicThinkingBlock",
-    (
-        honoured("thinking", Text(), "The model's reasoning.", required=True),
-        honoured("signature", Text(), "Send it back unchanged: it may hold the text."),
-        CACHED,
-    ),
-)
-REDACTED = Object("AnthropicRedactedThinking", (metadata("data"), CACHED))
-TOOL_USE = Object(
-    "AnthropicToolUse",
-    (
-        honoured("id", NOT_EMPTY, "The id that the result refers to.", required=True),
-        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
-        honoured("input", ANYTHING, "Its arguments, an object; other JSON is passed as text."),
-        CACHED,
-        metadata("caller"),
-    ),
-)
-TEXTS = {"text": TEXT_BLOCK, "document": DOCUMENT, "search_result": SEARCH_RESULT}
-RESULT_SOURCE = Tagged("a source of the type 'text'", SOURCES, open=True)
-RESULT_DOCUMENT = Object(
-    "AnthropicResultDocument",
-    (honoured("source", RESULT_SOURCE, "Its text.", required=True), *ABOUT_DOCUMENT),
 )
 IMAGE_SOURCE = Tagged(
     "a source of the type 'base64'",
@@ -129,11 +73,64 @@ IMAGE_BLOCK = Object(
 )
 
 
+def _texts(sees: bool, of_result: bool) -> dict[str, Object]:
+    """The blocks that are text, with images inside documents for a model that sees. of_result: in
+    a tool's result, where sources of other types are left out with a note."""
+    inside = {"text": TEXT_BLOCK, **({"image": IMAGE_BLOCK} if sees else {})}
+    blocks = Either(Text(), Many(Tagged("a text block", inside, open=True)))
+    says = "Its text and, for a model that sees, images; other blocks are left out with a note."
+    of_blocks = Object("AnthropicBlocksSource", (honoured("content", blocks, says, required=True),))
+    source = Tagged(
+        "a source of the type 'text'",
+        {"text": TEXT_SOURCE, "content": of_blocks},
+        refused={} if of_result else dict.fromkeys(("base64", "url", "file"), AS_TEXT),
+        open=of_result,
+    )
+    document = Object(
+        "AnthropicResultDocument" if of_result else "AnthropicDocument",
+        (honoured("source", source, "Its text.", required=True), *ABOUT_DOCUMENT),
+    )
+    search_result = Object(
+        "AnthropicSearchResult",
+        (
+            honoured("source", Text(), "Where it was found."),
+            honoured("title", Text()),
+            honoured("content", blocks, "Its text.", required=True),
+            CACHED,
+            metadata("citations"),
+        ),
+    )
+    return {"text": TEXT_BLOCK, "document": document, "search_result": search_result}
+
+
+TEXTS = ("text", "document", "search_result")
+"""Types of blocks that are text."""
+THINKING_BLOCK = Object(
+    "AnthropicThinkingBlock",
+    (
+        honoured("thinking", Text(), "The model's reasoning.", required=True),
+        honoured("signature", Text(), "Send it back unchanged: it may hold the text."),
+        CACHED,
+    ),
+)
+REDACTED = Object("AnthropicRedactedThinking", (metadata("data"), CACHED))
+TOOL_USE = Object(
+    "AnthropicToolUse",
+    (
+        honoured("id", NOT_EMPTY, "The id that the result refers to.", required=True),
+        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
+        honoured("input", ANYTHING, "Its arguments, an object; other JSON is passed as text."),
+        CACHED,
+        metadata("caller"),
+    ),
+)
+
+
 def _block(sees: bool) -> Tagged:
     """The blocks of a message, with images for a model that sees."""
     images = {"image": IMAGE_BLOCK} if sees else {}
     result = Tagged(
-        "a text block", {**TEXTS, "document": RESULT_DOCUMENT, **images}, open=True
+        "a text block", {**_texts(sees, of_result=True), **images}, open=True
     )  # what is neither, such as a file, is left out with a note
     tool_result = Object(
         "AnthropicToolResult",
@@ -147,7 +144,7 @@ def _block(sees: bool) -> Tagged:
     return Tagged(
         "a content block",
         {
-            **TEXTS,
+            **_texts(sees, of_result=False),
             **images,
             "tool_use": TOOL_USE,
             "tool_result": tool_result,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from mlcc.api.anthropic.fields import (
@@ -129,7 +129,8 @@ def _say(merger: MessageMerger, message: Mapping[str, Any], where: str, reads: M
     for number, block in enumerate(blocks):
         kind, place = block["type"], f"{where}.content[{number}]"
         if kind in TEXTS or (kind == "image" and role == "user"):
-            texts.append(_text(block, reads, place))
+            found = _parts(block, place)
+            texts += found if role == "user" else [noted_parts(found, reads)]
             continue
         if kind not in BLOCK.kinds and role == "assistant":
             continue
@@ -170,33 +171,32 @@ def _say_texts(merger: MessageMerger, role: str, texts: list[str], reads: Modali
         merger.user(content_of(texts, reads))
 
 
-def _text(block: Mapping[str, Any], reads: Modalities, where: str = "") -> str:
-    """The text of a block, or its image; of one that a tool's result alone may have, a note."""
+def _parts(block: Mapping[str, Any], where: str) -> list[str]:
+    """The text of a block, or its image; of a document what is in it, between its tags; of a block
+    that a tool's result alone may have, a note."""
     kind = block["type"]
     if kind == "image" and "source" in block:
-        return base64_part(kind, block["source"]["data"], f"{where}.source.data")
+        return [base64_part(kind, block["source"]["data"], f"{where}.source.data")]
     if kind == "text":
-        return str(block["text"])
+        return [str(block["text"])]
     source = block if kind == "search_result" else block.get("source", {})
     given = source.get("data", source.get("content"))
     if given is None:
-        return left_out(kind)
-    text = given if isinstance(given, str) else _texts(given, reads)
+        return [left_out(kind)]
+    place = f"{where}.content" if kind == "search_result" else f"{where}.source.content"
+    blocks = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    inner = [part for n, each in enumerate(blocks) for part in _parts(each, f"{place}[{n}]")]
     names = ("title", "context") if kind == "document" else ("source", "title")
     about = [f"{name}: {block[name]}" for name in names if block.get(name)]
-    return joined_parts([f"<{kind}>", *about, text, f"</{kind}>"])
-
-
-def _texts(blocks: Sequence[Mapping[str, Any]], reads: Modalities) -> str:
-    """The texts of blocks in a document, with notes of other blocks."""
-    return noted_parts([_text(block, reads) for block in blocks], reads)
+    return [joined_parts([f"<{kind}>", *about]), *inner, f"</{kind}>"]
 
 
 def _result(block: Mapping[str, Any], where: str, reads: Modalities) -> Content:
     given = block.get("content") or ""
     parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
-    texts = [_text(part, reads, f"{where}.content[{number}]") for number, part in enumerate(parts)]
-    content = content_of(texts, reads)
+    places = [f"{where}.content[{number}]" for number in range(len(parts))]
+    found = [_parts(part, place) for part, place in zip(parts, places, strict=True)]
+    content = content_of([text for texts in found for text in texts], reads)
     if not block.get("is_error"):
         return content
     if isinstance(content, str):
