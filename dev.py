@@ -39,12 +39,13 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "runtime"))
 
+from mlcc.util import user_folders  # noqa: E402
 from mlcc.util.progress import Progress  # noqa: E402
 from tools import debian, locked, packages  # noqa: E402
 
@@ -275,7 +276,10 @@ def run(*command: str) -> int:
 
 
 def check() -> int:
-    """Format, lint and types, of Python the first that fails; beside it those of TypeScript."""
+    """Format, lint and types, of Python the first that fails; beside it those of TypeScript.
+    Clones share what mypy found out, by the hashes of files."""
+    with suppress(RuntimeError):  # a user without a home
+        os.environ.setdefault("MYPY_CACHE_DIR", str(user_folders.cache() / "mypy"))
     commands = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
     with ThreadPoolExecutor(1) as pool:
         typescript = pool.submit(web, "--check")

@@ -51,7 +51,7 @@ def compile_kernels(
     def compile_one(module: ir.IRModule) -> tuple[Path, bool]:
         (variable,) = module.functions
         path = folder / f"{variable.name_hint}.o"
-        key = _key(module, target)
+        key = key_of(module, target)
         code = KERNELS.load(key)
         if code is not None:
             path.write_bytes(code)
@@ -71,7 +71,8 @@ def compile_kernels(
     return [path for path, _ in found]
 
 
-def _key(module: ir.IRModule, target: Any) -> str:
+def key_of(module: ir.IRModule, target: Any) -> str:
+    """A hash of a module, its target and the versions of what compiles it."""
     parts = (FORMAT, TVM, TVM_FFI, str(target), _passes(), tvm.ir.save_json(module))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -1,11 +1,21 @@
-"""Files that all processes of a run of tests share: made by the one that needs them first."""
+"""Files that all processes of a run of tests share: made by the one that needs them first, or kept
+from a former run."""
 
 from __future__ import annotations
 
+import atexit
+import hashlib
 import os
+import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
+
+from mlcc.util.file_cache import FileCache
+
+_KEPT = FileCache("tests/compiled", 512 << 20)
+atexit.register(_KEPT.trim)
 
 
 def folder(name: str) -> Path:
@@ -23,3 +33,33 @@ def make(path: Path, write: Callable[[Path], object]) -> Path:
             write(made)
             made.replace(path)
     return path
+
+
+def keep(path: Path, made_of: Iterable[str | bytes], write: Callable[[Path], object]) -> Path:
+    """Likewise, and for later runs: in the user's cache, by all that it is made of (texts of
+    sources, commands, versions of compilers)."""
+    digest = hashlib.sha256(path.name.encode())
+    for part in made_of:
+        digest.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
+    key = digest.hexdigest()
+
+    def load_or_write(made: Path) -> None:
+        if (data := _KEPT.load(key)) is not None:
+            made.write_bytes(data)
+        else:
+            write(made)
+            _KEPT.store(key, made.read_bytes())
+
+    return make(path, load_or_write)
+
+
+@cache
+def version_of(*compiler: str) -> str:
+    """The version that a compiler's command prints: a part of all that it makes."""
+    command = [*compiler, "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def texts(folder: Path) -> list[bytes]:
+    """The files of a folder of sources, as parts of what they are compiled into."""
+    return [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]

@@ -1,10 +1,12 @@
 """Compiles web/grammar, llguidance in wasm, with the installed Rust. Standard library only.
 
-Rust is optional: without it the page is built too, and refuses grammars by name.
+Rust is optional: without it the page is built too, and refuses grammars by name. The module is also
+kept in the user's cache, by its sources and Rust's version: a second clone compiles nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -12,7 +14,13 @@ import sys
 from pathlib import Path
 
 CRATE = Path(__file__).resolve().parents[1] / "grammar"
-BUILT = CRATE.parents[1] / "build" / "grammar"
+ROOT = CRATE.parents[1]
+sys.path.insert(0, str(ROOT / "runtime"))
+
+from mlcc.util.file_cache import FileCache  # noqa: E402
+
+BUILT = ROOT / "build" / "grammar"
+CACHE = FileCache("grammar", 16 << 20)
 TARGET = "wasm32-unknown-unknown"
 RUSTUP = "install Rust (rustup), then type: python3 dev.py web"
 
@@ -43,15 +51,37 @@ def sources() -> list[Path]:
 
 
 def build(out: Path) -> None:
-    """Write the module. Ends this program if cargo fails."""
-    cargo = program("cargo")
-    assert cargo is not None
+    """Write the module, from the cache or by cargo. Ends this program if cargo fails."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    key = _key()
+    if (module := CACHE.load(key)) is None:
+        module = _compile()
+        CACHE.store(key, module)
+        CACHE.trim()
+    out.write_bytes(module)
+
+
+def _key() -> str:
+    """A hash of the sources and of what compiles them."""
+    digest = hashlib.sha256(_output("rustc", "-vV").encode() + _output("cargo", "-V").encode())
+    for path in sources():
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _output(name: str, *options: str) -> str:
+    """The output of a program of Rust."""
+    command = [str(program(name)), *options]
+    return subprocess.run(command, check=True, cwd=CRATE, capture_output=True, text=True).stdout
+
+
+def _compile() -> bytes:
+    cargo = str(program("cargo"))
     command = [cargo, "build", "--release", "--locked", "--quiet"]
     command += ["--target", TARGET, "--target-dir", str(BUILT)]
     if subprocess.run(command, check=False, cwd=CRATE).returncode:
         sys.exit(f"web: `{' '.join(command)}` failed in {CRATE} (see above)")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(BUILT / TARGET / "release" / "mlcc_grammar.wasm", out)
+    return (BUILT / TARGET / "release" / "mlcc_grammar.wasm").read_bytes()
 
 
 def _has_target(rustc: str) -> bool:

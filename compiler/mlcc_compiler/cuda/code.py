@@ -2,10 +2,13 @@
 
 Needs no GPU. Knows text and files, nothing of TVM (`build.py` joins the two). Arithmetic stays
 exact: no --use_fast_math, whose division and square root lose digits that the kernels rely on.
+Machine code is cached in `mlcc.util.file_cache.KERNELS`, by the text, the architectures and the
+compiler.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -13,13 +16,18 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from mlcc.util.file_cache import KERNELS
 from mlcc_compiler.cuda import nvrtc as cuda_nvrtc
 from mlcc_targets import TargetError
 from mlcc_targets.cuda_files import toolkit
 
 _INSTALL = 'pip install "mlcc[cuda]"'
+_FLAGS = ("--fatbin", "-O3", "-std=c++17", "-w", "-Xptxas", "-v")
+_FORMAT = "cuda 1"
+"""Part of every key of the cache; raised when its entries change."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +72,39 @@ def compile_cuda(text: str, archs: Sequence[str]) -> DeviceCode:
     """Machine code for each of `archs` (oldest first), and PTX of the first. Raises TargetError."""
     start = time.perf_counter()
     root = toolkit()
-    if root is None:
-        binary, report = cuda_nvrtc.compile_cubin(text, archs[0])
+    compiler = _nvcc_version(root) if root else cuda_nvrtc.version()
+    parts = (_FORMAT, compiler, *_FLAGS, *cuda_nvrtc.OPTIONS, *archs, text)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    if (cached := KERNELS.load(key)) is not None:
+        binary, report = _unpacked(cached)
     else:
-        binary, report = _nvcc(root, text, archs)
+        binary, report = (
+            _nvcc(root, text, archs) if root else cuda_nvrtc.compile_cubin(text, archs[0])
+        )
+        KERNELS.store(key, _packed(binary, report))
+        KERNELS.trim()
     return DeviceCode(binary, parse_report(report), time.perf_counter() - start)
+
+
+def _packed(binary: bytes, report: str) -> bytes:
+    """A cache's entry: the length of the report in 8 bytes, the report, the machine code."""
+    text = report.encode()
+    return len(text).to_bytes(8, "little") + text + binary
+
+
+def _unpacked(entry: bytes) -> tuple[bytes, str]:
+    end = 8 + int.from_bytes(entry[:8], "little")
+    return entry[end:], entry[8:end].decode()
+
+
+@cache
+def _nvcc_version(root: Path) -> str:
+    """What nvcc says of itself. Raises TargetError if it does not start."""
+    try:
+        command = [str(root / "bin/nvcc"), "--version"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise TargetError(f"nvcc in {root} cannot be run ({error}); {_INSTALL}") from error
 
 
 def _nvcc(root: Path, text: str, archs: Sequence[str]) -> tuple[bytes, str]:
@@ -77,8 +113,7 @@ def _nvcc(root: Path, text: str, archs: Sequence[str]) -> tuple[bytes, str]:
     The text goes through the front end once, as PTX of the oldest architecture: the kernels use
     nothing newer, and the front end takes most of the time.
     """
-    command = [str(root / "bin/nvcc"), "--fatbin", "-O3", "-std=c++17", "-w", "-Xptxas", "-v"]
-    command += ["--threads=0", "-o", "kernels.fatbin", "kernels.cu"]
+    command = [str(root / "bin/nvcc"), *_FLAGS, "--threads=0", "-o", "kernels.fatbin", "kernels.cu"]
     ptx = archs[0].replace("sm_", "compute_")
     command.append(f"-gencode=arch={ptx},code=[{','.join([*archs, ptx])}]")
     with tempfile.TemporaryDirectory() as name:

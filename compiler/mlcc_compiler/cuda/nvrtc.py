@@ -14,12 +14,19 @@ from mlcc_targets import TargetError
 from mlcc_targets.cuda_files import MAJOR, include_folders, library
 
 _LIBRARY = f"libnvrtc.so.{MAJOR}"
-_OPTIONS = ("-default-device", "--device-int128", "-std=c++17", "-w", "--ptxas-options=-v")
+OPTIONS = ("-default-device", "--device-int128", "-std=c++17", "-w", "--ptxas-options=-v")
 
 
 def available() -> bool:
     """Whether the library and CUDA's headers are installed."""
     return bool(include_folders()) and library(_LIBRARY) is not None
+
+
+def version() -> str:
+    """The name and version of the library. Raises TargetError if it is not installed."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(_nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return f"nvrtc {major.value}.{minor.value}"
 
 
 def compile_cubin(text: str, arch: str) -> tuple[bytes, str]:
@@ -28,7 +35,7 @@ def compile_cubin(text: str, arch: str) -> tuple[bytes, str]:
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"k.cu", 0, None, None))
     try:
-        options = [f"--gpu-architecture={arch}", *_OPTIONS]
+        options = [f"--gpu-architecture={arch}", *OPTIONS]
         options += [f"-I{folder}" for folder in include_folders()]
         values = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         status = nvrtc.nvrtcCompileProgram(program, len(options), values)

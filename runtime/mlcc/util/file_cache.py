@@ -80,7 +80,8 @@ class FileCache:
 
 
 KERNELS = FileCache("kernels", 512 << 20)
-"""Object files of CPU kernels, of about 50 KB (`mlcc_compiler/kernel_objects.py`): models of one
-family, or recipes of one model, have most kernels in common."""
+"""Machine code: object files of CPU kernels, of about 50 KB (`mlcc_compiler/kernel_objects.py`), of
+which models of one family, or recipes of one model, have most in common; and all CUDA kernels of a
+library (`mlcc_compiler/cuda/code.py`)."""
 TOKENIZERS = FileCache("tokenizers", 256 << 20)
 """Indexes of large vocabularies (`model/tokenizer/index.py`): 12 MB for 262,144 tokens."""

@@ -8,13 +8,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlcc.util import executor_library
+from mlcc.version import TVM, TVM_FFI
 from mlcc_targets.target import TargetError
+from tests.helpers import shared
 from tests.runtime.device.conftest import DEMO, DEMO_VULKAN, NATIVE
 
 HERE = Path(__file__).parent
@@ -33,16 +36,27 @@ NOT_SANITIZED_ON_A_GPU = "not package and not two_models"
 """Without the tests that compare with TVM's package or take long."""
 
 
+def made_of(build: Any, *more: Any) -> list[Any]:
+    """The parts of what is compiled here of the executor's sources, for `shared.keep`."""
+    versions = (TVM, TVM_FFI, shared.version_of(*build.compiler()))
+    return [build.source_hash(), *versions, *map(str, more)]
+
+
 @pytest.fixture(scope="module")
-def runtime(build: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """TVM's units, compiled by the system's compiler without sanitizers: only mlcc's code is
+def runtime(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], dict[str, Path]]:
+    """Compiles TVM's units, by the system's compiler without sanitizers: only mlcc's code is
     checked."""
-    folder = tmp_path_factory.mktemp("runtime")
-    made = {name: folder / f"{name}.o" for name in build.FOREIGN}
-    command = [*build.compiler(), "-std=c++17", "-O0", "-fPIC", *build.includes()]
-    for name, unit in made.items():
-        build.compile_unit(name, unit, command)
-    return made
+
+    @cache
+    def units() -> dict[str, Path]:
+        folder = tmp_path_factory.mktemp("runtime")
+        made = {name: folder / f"{name}.o" for name in build.FOREIGN}
+        command = [*build.compiler(), "-std=c++17", "-O0", "-fPIC", *build.includes()]
+        for name, unit in made.items():
+            build.compile_unit(name, unit, command)
+        return made
+
+    return units
 
 
 def checked(command: Sequence[str], **environment: str) -> str:
@@ -128,8 +142,7 @@ def preloaded(build: Any, name: str) -> str:
 @pytest.fixture(scope="module")
 def sanitized(
     build: Any,
-    runtime: dict[str, Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    runtime: Callable[[], dict[str, Path]],
     pytestconfig: pytest.Config,
 ) -> Callable[..., None]:
     """Runs tests with a library that the address and undefined sanitizers watch. The GPUs' part is
@@ -140,12 +153,17 @@ def sanitized(
     with pytest.MonkeyPatch.context() as patch:
         if not pytestconfig.getoption("--long"):
             patch.setattr(build, "has_webgpu", lambda: False)
-        library = build.build(
-            tmp_path_factory.mktemp("sanitized") / "libmlcc_executor.so",
-            flags=(*build.FLAGS, *sanitize),
-            link=(*build.LINK, *sanitize),
-            tools=(build.compiler(), ["-pthread", "-ldl"]),
-            ready=runtime,
+        flags, link = (*build.FLAGS, *sanitize), (*build.LINK, *sanitize)
+        library = shared.keep(
+            shared.folder("sanitized") / "libmlcc_executor.so",
+            made_of(build, *flags, *link, build.has_webgpu()),
+            lambda made: build.build(
+                made,
+                flags=flags,
+                link=link,
+                tools=(build.compiler(), ["-pthread", "-ldl"]),
+                ready=runtime(),
+            ),
         )
 
     def run(names: Sequence[str], choice: str, **environment: str) -> None:
@@ -199,7 +217,7 @@ def test_steps_use_no_more_threads_than_they_get_cores(build: Any, tmp_path: Pat
 
 @pytest.mark.needs("g++")
 def test_the_thread_sanitizer_finds_nothing(
-    build: Any, runtime: dict[str, Path], tmp_path: Path
+    build: Any, runtime: Callable[[], dict[str, Path]], tmp_path: Path
 ) -> None:
     sanitize = ("-fsanitize=thread", *SANITIZED)
     sources = (
@@ -208,14 +226,19 @@ def test_the_thread_sanitizer_finds_nothing(
         NATIVE / "src" / "platform" / "posix.cc",
     )
     program = tmp_path / "threads"
-    checked(
-        [
-            *build.compiler(), *build.FLAGS, *sanitize, *build.includes(),
-            f"-I{NATIVE / 'src'}", *map(str, sources), *map(str, runtime.values()),
-            "-pthread", "-ldl",
-            "-o", str(program),
-        ]
+    shared.keep(
+        program,
+        made_of(build, *build.FLAGS, *sanitize, sources[0].read_text()),
+        lambda made: checked(
+            [
+                *build.compiler(), *build.FLAGS, *sanitize, *build.includes(),
+                f"-I{NATIVE / 'src'}", *map(str, sources), *map(str, runtime().values()),
+                "-pthread", "-ldl",
+                "-o", str(made),
+            ]
+        ),
     )  # fmt: skip
+    program.chmod(0o755)
     # Its shadow memory has places of its own, which a kernel may have given away at random.
     fixed = ["setarch", platform.machine(), "-R"] if Path("/usr/bin/setarch").exists() else []
     right, robbed = checked([*fixed, str(program)]).splitlines()

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlcc.util.file_cache import KERNELS
 from mlcc_compiler.cuda import code as cuda_code
 from mlcc_compiler.cuda import nvrtc as cuda_nvrtc
 from mlcc_compiler.cuda.build import cuda_code_in, stand_in
@@ -38,6 +40,14 @@ def test_architectures_are_sorted_and_known() -> None:
         row("sm_80", "sm_91")
     with pytest.raises(TargetError, match="--no-f16"):
         get_target("cuda", Choices(f16=False))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache has what a former run of these tests compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +124,23 @@ def test_without_a_driver_the_runtime_says_so(record_property: Any) -> None:
         pytest.skip("this machine has NVIDIA's driver")
     assert "DeviceError: NVIDIA's driver (libcuda.so.1) is not on this machine" in done.stderr
     record_property("refusal", done.stderr.splitlines()[-1].partition("DeviceError: ")[2])
+
+
+@needs_nvcc
+def test_what_is_cached_is_not_compiled_again(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (built / "kernels.cu").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_code, "_nvcc", None)
+        again = cuda_code.compile_cuda(text, ARCHS)
+    assert dict(entries(again.binary)) == dict(entries((built / "kernels.so").read_bytes()))
+    assert {(k.kernel, k.arch) for k in again.kernels} == {
+        (kernel, arch) for kernel in ("add_kernel", "norm_kernel") for arch in ARCHS
+    }
+    (entry,) = KERNELS.folder().iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1])
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_code, "_nvcc", lambda *_: (b"compiled", ""))
+        assert cuda_code.compile_cuda(text, ARCHS).binary == b"compiled"
 
 
 @needs_nvcc

@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.cpu.elementwise import activation, norm, rope
 from mlcc_compiler.kernels.cpu.kv_cache import append
 from mlcc_compiler.kernels.cpu.sampling import sample
 from tests.compiler.kernels.cases.attention import MIXED, OTHERS, Case, Inputs, alone, inputs
-from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, NEON, SSE2, Cpu, compiled, run
+from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, NEON, SSE2, Cpu, assembly, run
 from tests.compiler.kernels.cases.step import BOUNDS, LAYOUTS, OTHER_BOUNDS
 
 
@@ -156,7 +156,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 def test_neon_compiles() -> None:
     case = Case(dtype="float16", window=64, softcap=9.0)
-    text = compiled(attention.paged_attention, case.arguments, NEON).mod.inspect_source("asm")
+    text = assembly(attention.paged_attention, case.arguments, NEON)
     assert "fmla\tv" in text
 
 
@@ -174,4 +174,4 @@ def test_neon_compiles_every_other_kernel() -> None:
         (norm.add_rms_norm, ((576,), (576,), (576,), 1e-5, 0.0)),
     ]
     for factory, arguments in kinds:
-        compiled(factory, arguments, NEON)
+        assert assembly(factory, arguments, NEON), factory

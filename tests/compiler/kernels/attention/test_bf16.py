@@ -30,7 +30,7 @@ from tests.compiler.kernels.cases.cpu_kernels import (
     AVX512_AMX,
     AVX512_BF16,
     Cpu,
-    compiled,
+    assembly,
     run,
 )
 from tests.compiler.kernels.linear.test_bf16 import floats, nearest
@@ -127,11 +127,11 @@ def test_where_it_is_used() -> None:
 def test_it_compiles_to_the_instruction() -> None:
     """The instructions are inlined in code for CPUs that have them, and absent for others."""
     case = Case(dtype="float16")
-    text = compiled(attention.paged_attention, case.arguments, CPU).mod.inspect_source("asm")
+    text = assembly(attention.paged_attention, case.arguments, CPU)
     assert text.count("vdpbf16ps") > 100 and text.count("vcvtne2ps2bf16") > 4
     for name in (bf16_pairs.DOT2, bf16_pairs.PAIR, bf16_pairs.HALVES):
         assert "callq\t" + name not in text
-    text = compiled(attention.paged_attention, case.arguments, AVX512).mod.inspect_source("asm")
+    text = assembly(attention.paged_attention, case.arguments, AVX512)
     assert "vdpbf16ps" not in text
 
 

@@ -1,22 +1,31 @@
-"""CPU kernels compiled once per test run, for several instruction sets, called with numpy
-arrays."""
+"""CPU kernels for several instruction sets, called with numpy arrays.
+
+They are compiled and linked as a model's library is, and cached as its kernels are: a second run of
+the tests compiles those that changed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlcc.util.machine import cpu_features, machine
-from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.ir._tvm import tirx, tvm
+from mlcc_compiler.kernel_objects import compile_kernels, key_of
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
+from mlcc_targets.linking.native_library import link_for
+from tests.helpers import shared
 
 Array = Any
+Options = tuple[tuple[str, str | tuple[str, ...]], ...]
+"""Of TVM's target for LLVM."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,7 @@ class Cpu:
 
     name: str
     isa: Isa
-    target: tuple[tuple[str, str | tuple[str, ...]], ...]
+    target: Options
     needs: frozenset[str] = frozenset()
 
 
@@ -72,13 +81,40 @@ else:
 BEST = CPUS[0]
 
 
+def module_of(kernel: tirx.PrimFunc, options: Options) -> tuple[tvm.IRModule, tvm.target.Target]:
+    """A module with a kernel, named "kernel", and TVM's target."""
+    words = {k: list(v) if isinstance(v, tuple) else v for k, v in options}
+    module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
+    return module, tvm.target.Target({"kind": "llvm", **words})
+
+
+def loaded(kernel: tirx.PrimFunc, options: Options) -> Any:
+    """A kernel for this machine, from a library of its own."""
+    module, target = module_of(kernel, options)
+    key = key_of(module, target)
+
+    def write(library: Path) -> None:
+        link_for(machine())(compile_kernels([module], target, library.parent), library)
+
+    library = shared.keep(shared.folder("cpu-kernels") / f"{key}.so", [], write)
+    return tvm.runtime.load_module(str(library))["kernel"]
+
+
 @cache
 def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) -> Any:
-    """`factory(isa, *arguments)` as an executable; its function is "kernel"."""
-    kernel = factory(cpu.isa, *arguments).with_attr("global_symbol", "kernel")
-    options = {k: list(v) if isinstance(v, tuple) else v for k, v in cpu.target}
-    target = tvm.target.Target({"kind": "llvm", **options})
-    return tvm.compile(tvm.IRModule({"kernel": kernel}), target, tir_pipeline=CPU_PIPELINE)
+    """`factory(isa, *arguments)`, ready to be called."""
+    return loaded(factory(cpu.isa, *arguments), cpu.target)
+
+
+def executable(kernel: tirx.PrimFunc, options: Options) -> Any:
+    """A kernel, also for another machine's CPU: its code is read, or linked by a test."""
+    module, target = module_of(kernel, options)
+    return tvm.compile(module, target, tir_pipeline=CPU_PIPELINE).mod
+
+
+def assembly(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) -> str:
+    """The instructions of `factory(isa, *arguments)`."""
+    return str(executable(factory(cpu.isa, *arguments), cpu.target).inspect_source("asm"))
 
 
 def run(
@@ -101,7 +137,7 @@ def call(
 ) -> list[Any]:
     """Call a kernel; all its arguments as they are afterwards."""
     given = [a if isinstance(a, int) else tvm.runtime.tensor(a) for a in inputs]
-    compiled(factory, tuple(arguments), cpu)["kernel"](*given)
+    compiled(factory, tuple(arguments), cpu)(*given)
     return [a if isinstance(a, int) else a.numpy() for a in given]
 
 

@@ -13,29 +13,26 @@ from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.cpu.elementwise import embedding
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 from mlcc_compiler.quantization import Scheme
+from tests.compiler.kernels.cases import cpu_kernels
+from tests.compiler.kernels.cases.cpu_kernels import Options
 
 Floats = npt.NDArray[np.float32]
 
-_LLVM = {
-    isa.AVX512_VNNI: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni"]},
-    isa.AVX512_VBMI: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni", "+avx512vbmi"]},
-    isa.AVX512_BF16: {
-        "mcpu": "x86-64-v4",
-        "mattr": ["+avx512vnni", "+avx512vbmi", "+avx512bf16"],
-    },
-    isa.AVX512_AMX: {
-        "mcpu": "x86-64-v4",
-        "mattr": ["+avx512vnni", "+avx512vbmi", "+avx512bf16", "+amx-tile", "+amx-bf16"],
-    },
-    isa.AVX2_VNNI: {"mcpu": "x86-64-v3", "mattr": ["+avxvnni"]},
-    isa.AVX2: {"mcpu": "haswell"},
-    isa.SSE2: {"mcpu": "x86-64"},
-    isa.GENERIC: {"mcpu": "x86-64"},
-    isa.NEON_I8MM: {"mtriple": "aarch64-linux-gnu", "mattr": ["+dotprod", "+i8mm"]},
-    isa.NEON_DOTPROD: {"mtriple": "aarch64-linux-gnu", "mattr": ["+dotprod"]},
-    isa.NEON: {"mtriple": "aarch64-linux-gnu"},
+_VBMI = ("+avx512vnni", "+avx512vbmi")
+_BF16 = (*_VBMI, "+avx512bf16")
+_LLVM: dict[isa.Isa, Options] = {
+    isa.AVX512_VNNI: (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni",))),
+    isa.AVX512_VBMI: (("mcpu", "x86-64-v4"), ("mattr", _VBMI)),
+    isa.AVX512_BF16: (("mcpu", "x86-64-v4"), ("mattr", _BF16)),
+    isa.AVX512_AMX: (("mcpu", "x86-64-v4"), ("mattr", (*_BF16, "+amx-tile", "+amx-bf16"))),
+    isa.AVX2_VNNI: (("mcpu", "x86-64-v3"), ("mattr", ("+avxvnni",))),
+    isa.AVX2: (("mcpu", "haswell"),),
+    isa.SSE2: (("mcpu", "x86-64"),),
+    isa.GENERIC: (("mcpu", "x86-64"),),
+    isa.NEON_I8MM: (("mtriple", "aarch64-linux-gnu"), ("mattr", ("+dotprod", "+i8mm"))),
+    isa.NEON_DOTPROD: (("mtriple", "aarch64-linux-gnu"), ("mattr", ("+dotprod",))),
+    isa.NEON: (("mtriple", "aarch64-linux-gnu"),),
 }
 
 
@@ -45,31 +42,34 @@ def plain(cpu: isa.Isa) -> isa.Isa:
 
 
 def build(kernel: Any, cpu: isa.Isa) -> Any:
-    """Compile one PrimFunc for an instruction set."""
-    target = tvm.target.Target({"kind": "llvm", **_LLVM[plain(cpu)]})
-    main = kernel.with_attr("global_symbol", "main")
-    return tvm.compile(tvm.IRModule({"main": main}), target, tir_pipeline=CPU_PIPELINE)
+    """One PrimFunc for an instruction set of this machine, ready to be called."""
+    return cpu_kernels.loaded(kernel, _LLVM[plain(cpu)])
+
+
+def executable(kernel: Any, cpu: isa.Isa) -> Any:
+    """One PrimFunc for any instruction set, to be read or linked."""
+    return cpu_kernels.executable(kernel, _LLVM[plain(cpu)])
 
 
 @cache
 def linear_kernel(n: int, k: int, scheme: Scheme, cpu: isa.Isa, bias: bool) -> Any:
-    return build(linear.linear(cpu, n, k, scheme, bias), cpu)["main"]
+    return build(linear.linear(cpu, n, k, scheme, bias), cpu)
 
 
 @cache
 def rows_kernel(k: int, group: int, sums: int, cpu: isa.Isa) -> Any:
-    return build(linear.quantize_rows(cpu, k, group, sums), cpu)["main"]
+    return build(linear.quantize_rows(cpu, k, group, sums), cpu)
 
 
 @cache
 def merged_kernel(parts: tuple[tuple[int, Scheme], ...], k: int, cpu: isa.Isa, bias: bool) -> Any:
-    return build(linear.linear_merged(cpu, parts, k, bias), cpu)["main"]
+    return build(linear.linear_merged(cpu, parts, k, bias), cpu)
 
 
 @cache
 def embedding_kernel(vocab: int, hidden: int, scheme: Scheme, cpu: isa.Isa, packed: bool) -> Any:
     factory = embedding.embedding_packed if packed else embedding.embedding_table
-    return build(factory(cpu, vocab, hidden, scheme), cpu)["main"]
+    return build(factory(cpu, vocab, hidden, scheme), cpu)
 
 
 def call(kernel: Any, inputs: list[Any], outputs: list[tuple[tuple[int, ...], str]]) -> list[Any]:

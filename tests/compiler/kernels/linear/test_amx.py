@@ -112,7 +112,7 @@ def test_where_it_is_used() -> None:
 @pytest.mark.parametrize("name", ["bf16", "q4_k"])
 def test_what_it_compiles_to(name: str) -> None:
     """On any machine: in a task's own code tiles get their shape first and are given up last."""
-    text = lt.build(linear.linear(CPU, 64, 1024, name, False), CPU).mod.inspect_source("asm")
+    text = lt.executable(linear.linear(CPU, 64, 1024, name, False), CPU).inspect_source("asm")
     assert "callq\tmlcc_" not in text
     tasks = [part for part in text.split("\n\t.cfi_endproc") if "tdpbf16ps" in part]
     assert len(tasks) == 1
@@ -205,7 +205,7 @@ def test_weights_of_one_input_make_one_output() -> None:
         linear.packing(rows, k, how, CPU).pack(rng.standard_normal((rows, k)).astype(np.float32))
         for rows, how in parts
     ]
-    kernel = lt.build(linear_many(CPU, parts, k, True), CPU)["main"]
+    kernel = lt.build(linear_many(CPU, parts, k, True), CPU)
     inputs = inputs_of(x, parts[0][1])
     flat = [array for arrays in stored for array in arrays]
     y = call(kernel, [*inputs, *flat, bias], n, k, *(rows for rows, _ in parts))
@@ -233,7 +233,7 @@ def test_what_is_not_finite_stays_so() -> None:
 def rows_kernels(k: int) -> tuple[Any, ...]:
     codes = (CPU, k, 32, 16)
     made = (rows_or_tiles(*codes), linear.quantize_rows(*codes), round_to_tiles(CPU, k))
-    return tuple(lt.build(kernel, CPU)["main"] for kernel in made)
+    return tuple(lt.build(kernel, CPU) for kernel in made)
 
 
 @runs_here
@@ -310,8 +310,8 @@ def check_fused(fused: Any, activation: Any, parts: Any, k: int, inner: int, bia
         )
     ]
     b = [rng.standard_normal(columns).astype(np.float32)] * bias
-    fused, after = (lt.build(kernel, CPU)["main"] for kernel in (fused, activation))
-    product = lt.build(linear_many(CPU, parts, k, bias), CPU)["main"]
+    fused, after = (lt.build(kernel, CPU) for kernel in (fused, activation))
+    product = lt.build(linear_many(CPU, parts, k, bias), CPU)
     least = least_rows(how.is_float)
     for n in (1, least, 77):
         x = rng.standard_normal((n, k)).astype(np.float32)
@@ -340,7 +340,7 @@ def test_the_emulator_refuses_what_a_cpu_would() -> None:
         with amx.imported():
             amx.zero()
             amx.store(T.address_of(sums[0]), 4 * amx.SIDE)
-    kernel = lt.build(builder.get(), CPU)["main"]
+    kernel = lt.build(builder.get(), CPU)
     if not amx_emulator.emulated():
         pytest.skip("on a CPU with AMX these faults end the process")
     with amx_emulator.tiles() as counts:

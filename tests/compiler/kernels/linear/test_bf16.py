@@ -22,7 +22,7 @@ runs_here = pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="no AV
 
 @cache
 def rounding(k: int) -> Any:
-    return lt.build(round_rows(CPU, k), CPU)["main"]
+    return lt.build(round_rows(CPU, k), CPU)
 
 
 def bits_of(x: Any) -> Any:
@@ -55,7 +55,7 @@ def test_where_it_is_used() -> None:
 
 def test_it_compiles_to_the_instruction() -> None:
     """On any machine; inlined, and one a pair of registers."""
-    text = lt.build(linear.linear(CPU, 64, 64, "bf16", False), CPU).mod.inspect_source("asm")
+    text = lt.executable(linear.linear(CPU, 64, 64, "bf16", False), CPU).inspect_source("asm")
     assert text.count("vdpbf16ps") > 100
     assert "callq\t" + bf16_pairs.DOT2 not in text
 

@@ -44,7 +44,7 @@ extern void *__TVMBackendFreeWorkspace __attribute__((weak));
 void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int n) {
   for (int i = 0; i < n; i++) fputs(parts[i], stderr);
 }
-int __tvm_ffi_main(void *, Any *, int32_t, Any *);
+int __tvm_ffi_kernel(void *, Any *, int32_t, Any *);
 int main(int argc, char **argv) {
   static Tensor tensors[16]; static Any args[16]; Any result = {0}; static int64_t bytes[16];
   if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = (void *)launch;
@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
     args[i].type = 7; args[i].value = t;
   }
   fclose(f);
-  if (__tvm_ffi_main(0, args, n, &result)) return 1;
+  if (__tvm_ffi_kernel(0, args, n, &result)) return 1;
   f = fopen(argv[2], "wb");
   for (int i = 0; i < n; i++) fwrite(tensors[i].data, 1, bytes[i], f);
   return fclose(f);
@@ -77,7 +77,7 @@ def run(built: Any, arrays: list[Any], folder: Path) -> list[Any]:
     """Run a compiled kernel under an emulator; returns its arguments afterwards."""
     program, source = folder / "kernel", folder / "host.c"
     source.write_text(HOST)
-    built.mod.write_to_file(str(folder / "kernel.o"))
+    built.write_to_file(str(folder / "kernel.o"))
     command = [COMPILER, "-w", "-static", source, folder / "kernel.o", "-lm", "-o", program]
     subprocess.run(command, check=True)
     codes = {"i": 0, "u": 1, "f": 2}
@@ -107,18 +107,18 @@ def test_linear_and_embedding(cpu: isa.Isa, name: str, tmp_path: Path) -> None:
     inputs, seen = [x], x
     if not how.is_float:
         out = [np.zeros((n, w), d) for w, d in ((k, "int8"), (2, "float32"), (4, "int32"))]
-        rounding = lt.build(linear.quantize_rows(cpu, k, 32, 16), cpu)
+        rounding = lt.executable(linear.quantize_rows(cpu, k, 32, 16), cpu)
         inputs = run(rounding, [x, *out], tmp_path)[1:]
         seen = lt.dequantize_rows(inputs[0], inputs[1])
         assert (np.abs(seen - x) <= inputs[1].repeat(32, axis=1) * 0.50001).all()
     y = np.zeros((n, n_out), np.float32)
-    built = lt.build(linear.linear(cpu, n_out, k, how, True), cpu)
-    assembly = built.mod.inspect_source("asm")
+    built = lt.executable(linear.linear(cpu, n_out, k, how, True), cpu)
+    assembly = built.inspect_source("asm")
     assert how.is_float or DOT[cpu.dot] in assembly
     assert "bl\t__extendhfsf2" not in assembly
     y = run(built, [*inputs, *stored, bias, y], tmp_path)[-1]
     assert lt.relative_error(y, lt.twin(seen, weight, bias)) < 1e-5
     ids = np.array([0, 34, -3, 99, 5], np.int32)
-    built = lt.build(embedding.embedding_packed(cpu, n_out, k, how), cpu)
+    built = lt.executable(embedding.embedding_packed(cpu, n_out, k, how), cpu)
     rows = run(built, [ids, *stored, np.zeros((5, k), np.float32)], tmp_path)[-1]
     np.testing.assert_array_equal(rows, weight[np.clip(ids, 0, n_out - 1)])

@@ -128,7 +128,8 @@ def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
         _compile(level, "-o", made, made.with_suffix(".cc"))
 
     name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    path = shared.make(folder() / name, write)
+    made_of = [*shared.texts(HERE), *_FLAGS, level, shared.version_of("g++")]
+    path = shared.keep(folder() / name, made_of, write)
     return DeviceCode(str(path).encode() + b"\0", (), 0.0)
 
 

@@ -20,9 +20,10 @@ from typing import Any
 import tvm_ffi
 
 from mlcc.util.machine import cpu_features
+from mlcc.version import TVM
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets import Target, get_target
-from mlcc_targets.linking.linker import run_zig
+from mlcc_targets.linking.linker import PACKAGE, run_zig
 from mlcc_targets.native.build import compiler, package
 from tests.helpers import shared
 
@@ -123,7 +124,8 @@ def _library(text: str, functions: Mapping[str, Any]) -> Path:
         run_zig(command, made, cache=folder() / "zig")
 
     name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    return shared.make(folder() / name, write)
+    made_of = [*shared.texts(HERE), *_FLAGS, *_ALONE, *sorted(cpu_features()), PACKAGE, TVM]
+    return shared.keep(folder() / name, made_of, write)
 
 
 def _call(name: str, parameters: str, info: Any) -> str:

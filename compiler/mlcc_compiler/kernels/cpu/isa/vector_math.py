@@ -233,7 +233,8 @@ class Registers:
 
     def __init__(self, count: int, lanes: int, dtype: str = "float32") -> None:
         self.lanes = lanes
-        self.buffers = [T.alloc_buffer((lanes,), dtype) for _ in range(count)]
+        # No layout is what `kernel` has; TVM would walk through all open loops to find that out.
+        self.buffers = [T.alloc_buffer((lanes,), dtype, layout=None) for _ in range(count)]
 
     def __getitem__(self, i: int) -> Expr:
         return self.buffers[i][span(0, self.lanes)]
