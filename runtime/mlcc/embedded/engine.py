@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
+from time import perf_counter
 from typing import Any
 
 from mlcc.api.errors import EngineDiedError
@@ -45,6 +46,7 @@ class LoopClient(EngineClient):
         None = it reads text only."""
         super().__init__(max_queue + engine.capacity.max_batch)
         self._engine, self._grammars = engine, grammars
+        engine.times.clock = perf_counter
         self._entries: dict[str, AdapterEntry] = {}
         self._adapters: AdapterLoader | None = None
         """None = an encoder, which has no LoRA slots."""

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, PageList, check_capacity, int32
-from mlcc.engine.events import Event, Finished, Stats
+from mlcc.engine.events import AnswerTimes, Event, Finished, Stats
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling.grammar import Grammar
 from mlcc.engine.scheduler.waiting_queue import LEVEL
@@ -62,6 +62,11 @@ class EncoderEngine:
         self._overdue: dict[_Owner, None] = {}
         """Owners whose first text did not fit into a step, oldest first: they come next."""
         self._live: dict[str, Request] = {}
+        self._arrived: dict[str, float] = {}
+        """When the live texts arrived, by the clock of `times`."""
+        self._planned = 0.0
+        """When the last step was planned."""
+        self.times = AnswerTimes()
         self._step: list[Request] = []
         """Of the step that is planned and not committed."""
         self._steps = self._requests = self._computed = 0
@@ -81,7 +86,7 @@ class EncoderEngine:
                 f"request id {request.id!r} is already in use; choose another", param="id"
             )
         self._check(request.prompt)
-        self._live[request.id] = request
+        self._live[request.id], self._arrived[request.id] = request, self.times.clock()
         rank = self._computed + LEVEL * request.priority
         waits = _Waiting(rank, self._requests, request)
         insort(self._waiting.setdefault(_owner(request), []), waits)
@@ -92,6 +97,7 @@ class EncoderEngine:
         request = self._live.pop(request_id, None)
         if request is None:
             return []
+        del self._arrived[request_id]
         line = self._waiting.get(_owner(request), [])
         line[:] = [waits for waits in line if waits.request is not request]
         if not line:
@@ -103,7 +109,7 @@ class EncoderEngine:
         `BatchWriter` takes it."""
         if self._step or not self._waiting:
             return None
-        self._step = self._chosen()
+        self._step, self._planned = self._chosen(), self.times.clock()
         writer = BatchWriter(self.capacity.layout, into)
         given = [0] * len(self.capacity.groups)
         """Pages of each group, so far."""
@@ -133,13 +139,14 @@ class EncoderEngine:
         for i, request in enumerate(self._step):
             if self._live.pop(request.id, None) is not None:
                 events.append(_end(request, "stop", data[i * size : (i + 1) * size]))
+                self.times.add("stop", self._arrived.pop(request.id), self._planned)
         self._step = []
         return events
 
     def fail(self) -> list[Event]:
         """The device failed: drop the step and end every text with "error"."""
         ended, self._live, self._step, self._waiting = self._live, {}, [], {}
-        self._overdue = {}
+        self._overdue, self._arrived = {}, {}
         return [_end(request, "error") for request in ended.values()]
 
     def forget_prefixes(self) -> None:
@@ -167,6 +174,9 @@ class EncoderEngine:
             drafted_tokens=0,
             accepted_tokens=0,
             pages_kept=0,
+            answers=self.times.answers,
+            queue_s=self.times.queue_s,
+            compute_s=self.times.compute_s,
         )
 
     def _check(self, prompt: Sequence[int]) -> None:

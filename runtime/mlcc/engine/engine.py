@@ -101,6 +101,7 @@ class Engine:
             self.adapters,
             self.media,
         )
+        self.times = self._scheduler.times
         self._sampling_groups = SamplingGroups()
         self._admission = Admission(
             capacity,
@@ -150,6 +151,7 @@ class Engine:
         seed = given if given is not None else derive_seed(self._seed, self._requests)
         seq = self._admit(request, grammar, stream_of(seed))
         self._register(seq)
+        seq.arrived = self.times.clock()
         self._scheduler.add(seq)
 
     def _admit(self, request: Request, grammar: Grammar | None, stream: int) -> TokenSequence:
@@ -379,6 +381,9 @@ class Engine:
             drafted_tokens=self._output_processor.drafted,
             accepted_tokens=self._output_processor.accepted,
             pages_kept=sum(pool.cached_count for pool in self._pools.pools),
+            answers=self.times.answers,
+            queue_s=self.times.queue_s,
+            compute_s=self.times.compute_s,
         )
 
     def check_integrity(self) -> None:

@@ -5,7 +5,7 @@ Events are named tuples: there is one for every token, and processes send them t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,6 +59,25 @@ class Finished(NamedTuple):
 Event = TextDelta | Finished
 
 
+@dataclass(slots=True)
+class AnswerTimes:
+    """Where the time of complete answers goes, as `Stats` has it. The engine has no clock: its
+    driver lends it one for this, and without one all times are 0."""
+
+    clock: Callable[[], float] = lambda: 0.0
+    """The time in seconds, from any beginning."""
+    answers: int = 0
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+
+    def add(self, reason: FinishReason, arrived: float, started: float) -> None:
+        """Count a request that ends now."""
+        if reason in ("stop", "length"):
+            self.answers += 1
+            self.queue_s += started - arrived
+            self.compute_s += self.clock() - started
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """State of the engine now, and counters since it was created."""
@@ -85,3 +104,9 @@ class Stats:
     """Draft tokens that were accepted."""
     pages_kept: int
     """Free pages that still hold cached prefixes."""
+    answers: int
+    """Requests that ended complete: by themselves, or at their limit."""
+    queue_s: float
+    """Seconds from the arrival of each of these to its first step, in sum."""
+    compute_s: float
+    """Seconds from there to its end, in sum; waits after a preemption count."""

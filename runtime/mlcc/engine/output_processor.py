@@ -185,6 +185,8 @@ class OutputProcessor:
         length, name = len(seq.tokens) - prompt, seq.request.id
         counts = prompt, length, matched, cached, seq.drafted, seq.accepted
         done = Finished(name, reason, *counts, error=error)
+        started = seq.arrived if seq.started is None else seq.started
+        self._scheduler.times.add(reason, seq.arrived, started)
         return (
             [TextDelta(name, text, token_logprobs=logprobs), done] if text or logprobs else [done]
         )

@@ -77,6 +77,10 @@ class TokenSequence:
     uncached: int = -1
     """Of a waiting sequence: tokens missing in the prefix cache at the last lookup; -1 = no lookup
     yet."""
+    arrived: float = 0.0
+    """When it arrived, by `AnswerTimes.clock`."""
+    started: float | None = None
+    """When it was first planned into a step; None = not yet."""
     cached: int | None = None
     """Prompt tokens found in the prefix cache when it first ran; None = not run, or none found."""
 

@@ -32,6 +32,7 @@ class Driver:
 
     def __init__(self, model: Model, defer_text: bool = False) -> None:
         self.engine: Engine = model.new_engine(defer_text)
+        self.engine.times.clock = perf_counter
         self._executor = model.executor
         self._adapters = AdapterLoader(self.engine, model.executor, model.adapters)
         self._tower = model.tower

@@ -6,6 +6,7 @@ Synchronous and single-threaded: a step is computed and read before the next one
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 
 from mlcc.engine.batch.executor import EncoderExecutor
 from mlcc.engine.encoder_engine import EncoderEngine
@@ -35,6 +36,7 @@ class EncoderDriver:
                 "for cpu or vulkan and use `mlcc serve`"
             )
         self.engine: EncoderEngine = model.new_encoder()
+        self.engine.times.clock = perf_counter
         self._executor = executor
 
     @property

@@ -55,6 +55,23 @@ def test_bad_sampling_is_named(param: str, value: object) -> None:
     assert caught.value.param == param
 
 
+def test_times_in_the_queue_and_of_computation() -> None:
+    """The clock goes on by a second a step. Of three answers of two steps each, two run at once."""
+    driver = toy_driver(small(max_batch=2))
+    now = 0
+    driver.engine.times.clock = lambda: float(now)
+    for name in "abc":
+        driver.add(Request(name, [1], SamplingParams(max_tokens=2, ignore_eos=True)))
+    driver.engine.add(Request("d", [1], SamplingParams(max_tokens=2)))
+    driver.engine.cancel("d")
+    while driver.engine.has_work:
+        now += 1
+        driver.step()
+    stats = driver.engine.stats()
+    # a and b start at 1 and end at 2; c starts at 3 and ends at 4
+    assert (stats.answers, stats.queue_s, stats.compute_s) == (3, 1 + 1 + 3, 1 + 1 + 1)
+
+
 def refuse(capacity: Capacity, request: Request) -> InvalidRequestError:
     engine = Engine(capacity)
     with pytest.raises(InvalidRequestError) as caught:

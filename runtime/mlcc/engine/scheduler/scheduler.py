@@ -23,6 +23,7 @@ from operator import add, attrgetter, le, sub
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, StateSlot
+from mlcc.engine.events import AnswerTimes
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
@@ -200,6 +201,7 @@ class Scheduler:
         self.changes = 0
         """Number of times a sequence was added or removed."""
         self.preemptions = 0
+        self.times = AnswerTimes()
         self.isolation = Isolation()
         """Limits steps to suspects after a failure."""
         self._foreground_only = False
@@ -399,6 +401,8 @@ class Scheduler:
             self.waiting.remove(seq)
             budget.rows -= 1
             insort(self.running, seq, key=attrgetter("rank"))
+            if seq.started is None:
+                seq.started = self.times.clock()
             self.prefix_reuse.take(seq, hit)
             chunk = self._chunk(seq, most)
             count = self._claim(seq, chunk) if chunk else 0

@@ -52,6 +52,9 @@ _COUNTERS = {
     "drafted_tokens": ("drafted_tokens", "Draft tokens that were verified."),
     "accepted_tokens": ("accepted_tokens", "Draft tokens that were accepted."),
     "preemptions": ("preemptions", "Requests preempted because pages ran out."),
+    "answers": ("answers", "Answers that were completed."),
+    "queue_s": ("queue_seconds", "Seconds from arrival to the first step, of these answers."),
+    "compute_s": ("compute_seconds", "Seconds from the first step to the end, of these answers."),
     "routed": ("routed_requests", "Requests routed to this replica."),
     "expected_hits": (
         "routed_hit_tokens",

@@ -1,5 +1,5 @@
 """Triton's extensions that describe a loaded model: its configuration, and statistics of its
-answers. What is not measured apart (queue, inputs, outputs) is 0."""
+answers. What is not measured apart (inputs and outputs, within the computation) is 0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mlcc.service.protocols.kserve import VERSION, of_loaded, specs_of
 from mlcc.service.served_model import Models, ServedModel
 
 _TYPES = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32"}
-_UNMEASURED = ("queue", "compute_input", "compute_infer", "compute_output")
+_UNMEASURED = ("compute_input", "compute_output")
 _UNUSED = ("cache_hit", "cache_miss")
 """Of Triton's cache of whole responses."""
 
@@ -73,6 +73,7 @@ async def _statistics(name: str, engine: EngineClient) -> dict[str, Any]:
         counters = (await engine.counters()).get("engine") or {}
     except MlccError:  # it is down, and its answers still count
         counters = {}
+    answers = int(counters.get("answers", 0))  # of this engine: a restarted one counts anew
     return {
         "name": name,
         "version": VERSION,
@@ -82,6 +83,8 @@ async def _statistics(name: str, engine: EngineClient) -> dict[str, Any]:
         "inference_stats": {
             "success": _duration(totals.complete, totals.complete_s),
             "fail": _duration(totals.failed, totals.failed_s),
+            "queue": _duration(answers, counters.get("queue_s", 0.0)),
+            "compute_infer": _duration(answers, counters.get("compute_s", 0.0)),
             **{part: _duration(0, 0.0) for part in (*_UNMEASURED, *_UNUSED)},
         },
         "batch_stats": [],

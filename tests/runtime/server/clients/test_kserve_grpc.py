@@ -100,7 +100,13 @@ def test_config_and_statistics(both: tuple[RunningServer, Client]) -> None:
     assert abs(after.last_inference / 1000 - began) < 60
     old, new = before.inference_stats, after.inference_stats
     assert new.success.count == old.success.count + 1 and new.success.ns > old.success.ns
-    assert (new.fail, new.queue.count) == (old.fail, 0)  # what was refused never ran
+    assert new.fail == old.fail  # what was refused never ran
+    success = new.success.ns - old.success.ns
+    parts = [getattr(new, name) for name in ("queue", "compute_infer")]
+    assert [part.count for part in parts] == [new.success.count] * 2
+    old_ns = old.queue.ns + old.compute_infer.ns
+    assert 0 < sum(part.ns for part in parts) - old_ns < success
+    assert all(part.ns > 0 for part in parts)
     (row,) = httpx.get(f"{server.url}/v2/models/toy/stats").json()["model_stats"]
     assert row["inference_stats"]["success"]["count"] == new.success.count
     assert refused(lambda: client.call("ModelStatistics", name="no"))[0].name == "NOT_FOUND"
