@@ -73,6 +73,7 @@ FRAGMENTS = (
     ((48, 256), "int4_g32", (0, 1, 5, 8, 19), True),
     ((32, 2048), "t4_g32", (4,), False),  # two blocks of scales; two chunks at a time
     ((48, 352), "t5_g32", (5, 17, 33), True),
+    ((32, 96), "bf16", (3,), False),
     ((4112, 64), "k5_g32", (2,), False),  # two tiles a warp, the last one alone
 )
 LONG_FRAGMENTS = (
@@ -91,6 +92,8 @@ LONG_FRAGMENTS = (
     ((16, 512), "q4_k", (2, 9, 65), False),
     ((16, 64), "int5m_g32", (3, 9), False),
     ((48, 640), "k5_g32", (20, 66, 200), False),
+    ((48, 352), "bf16", (1, 9, 40, 65, 130), True),
+    ((32, 64), "f16", (2, 20, 129), False),
 )
 
 
@@ -103,9 +106,10 @@ def test_fragments(sizes: tuple[int, int], name: str, rows: tuple[int, ...], bia
     linear.check_fragments(CUDA, sizes, name, rows, bias)
 
 
-def test_k_is_shared_out() -> None:
+@pytest.mark.parametrize(("sizes", "name"), [((48, 2176), "t4_g32"), ((48, 1088), "bf16")])
+def test_k_is_shared_out(sizes: tuple[int, int], name: str) -> None:
     """By workgroups, each of which takes more steps than its memory has."""
-    linear.check_shared_k(CUDA, (48, 2176), "t4_g32", 12)
+    linear.check_shared_k(CUDA, sizes, name, 12)
 
 
 @pytest.mark.parametrize(

@@ -39,15 +39,21 @@ def tools() -> None:
 @pytest.mark.parametrize(
     ("scheme", "most"),
     [
-        ("t5_g32", 3.8),
+        ("t5_g32", 3.55),
         *(
             pytest.param(scheme, most, marks=pytest.mark.long)
             for scheme, most in (
-                ("int4_g32", 2.0),
-                ("int8_g32", 2.0),
-                ("t4_g32", 3.0),
-                ("mxfp4", 2.7),
-                ("int4a_g128", 2.3),
+                ("int4_g32", 1.75),
+                ("int8_g32", 1.85),
+                ("t4_g32", 2.8),
+                ("k6_g32", 3.2),
+                ("k5_g32", 4.1),
+                ("mxfp4", 2.5),
+                ("iq4_nl", 3.0),
+                ("iq4_xs", 3.3),
+                ("int4a_g128", 2.2),
+                ("bf16", 2.2),
+                ("f16", 1.25),
             )
         ),
     ],
@@ -58,13 +64,22 @@ def test_instructions_a_weight(scheme: str, most: float) -> None:
     assert found.of_weight is not None and most / 2 < found.of_weight <= most, found
 
 
-def test_many_rows() -> None:
-    """Of 64 rows a weight costs 5 instructions beside the 1.3 of its products, of 128 as many. x
-    and words come by asynchronous copies."""
-    form = packing(CUDA, (N, K), "t4_g32")
+@pytest.mark.parametrize(
+    ("scheme", "most_64", "most_128"),
+    [
+        ("t4_g32", 5.9, 7.0),
+        pytest.param("t5_g32", 6.9, 8.1, marks=pytest.mark.long),
+        pytest.param("bf16", 4.2, 5.2, marks=pytest.mark.long),
+        pytest.param("f16", 3.3, 4.2, marks=pytest.mark.long),
+    ],
+)
+def test_many_rows(scheme: str, most_64: float, most_128: float) -> None:
+    """Of 64 rows a weight's products are one instruction, of 128 two. Workgroup memory is asked for
+    at launch; what is declared is the system's."""
+    form = packing(CUDA, (N, K), scheme)
     made = many_rows(CUDA, form, 64, 128).with_attr("global_symbol", "linear")
-    for found, rows in zip(count_linear.counts_of(made), (64, 128), strict=True):
-        assert found.spills == 0 and found.tensor == rows
-        weights = found.products / rows
-        assert 4 < found.loop / weights < (6.6 if rows == 64 else 7.6), found
-        assert found.shared_bytes < 2048 and found.registers <= 255
+    found = count_linear.counts_of(made)
+    for of, rows, most in zip(found, (64, 128), (most_64, most_128), strict=True):
+        a_weight = of.loop * rows / of.products
+        assert of.spills == 0 and most / 2 < a_weight <= most, of
+        assert of.of_tensor > 0.95 * of.products and of.shared_bytes < 2048

@@ -14,7 +14,7 @@ from mlcc_targets import Choices, get_target
 from tests.compiler.kernels.cases.gpu_kernels import normal
 
 GPU = Gpu(fragments=True)
-NAMES = ("int4_g32", "t4_g32", "t5_g32", "int8_g32")
+NAMES = ("int4_g32", "t4_g32", "t5_g32", "int8_g32", "bf16")
 
 
 def test_a_lane_reads_its_unit_of_four_groups_at_once() -> None:
@@ -65,9 +65,19 @@ def test_parts_are_whole_tiles() -> None:
 
 
 def test_which_weights_have_it() -> None:
-    for name, k in (("int4_g8", 256), ("int3_g64", 256), ("int4_g16", 48), ("bf16", 256)):
+    for name, k in (("int4_g8", 256), ("int3_g64", 256), ("int4_g16", 48), ("f32", 256)):
         assert not packing(GPU, (64, k), name).fragments
-    for name in ("int4a_g128", "q4_k", "k5_g64", "k6_g32", "q6_k", "int8_row", "mxfp4", "iq4_xs"):
+    for name in (
+        "int4a_g128",
+        "q4_k",
+        "k5_g64",
+        "k6_g32",
+        "q6_k",
+        "int8_row",
+        "mxfp4",
+        "iq4_xs",
+        "f16",
+    ):
         assert packing(GPU, (64, 256), name).fragments
     assert not packing(Gpu(), (64, 256), "int4_g32").fragments
 

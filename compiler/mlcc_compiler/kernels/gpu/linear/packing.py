@@ -155,6 +155,8 @@ class GpuPacking:
         """Of each tensor's words, in fragments; () = row by row."""
         if not self.fragments:
             return ()
+        if self.scheme.is_float:
+            return (order_of_codes(self.k, self.scheme.bits),)
         scales = order_of_parts([size for _, size in self.scale_parts.values()])
         found = order_of_codes(self.k, self.scheme.bits), scales
         return (*found, order_of_parts([-(-self.groups // 4)])) if len(self.columns) > 2 else found

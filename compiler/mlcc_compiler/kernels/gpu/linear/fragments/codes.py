@@ -11,6 +11,8 @@ of the two sides (columns 0 to 3 and 4 to 7 of a unit). `gemv.py` adds it to the
 - **Signs and magnitudes** (the curves `t4_g32` and `t5_g32`, MXFP4): byte permutations look up
   eight magnitudes at a time, and put each below a byte with its sign. Such a float16 is subnormal,
   2**-24 times an integer, which tensor cores multiply exactly.
+- **Floats** are weights already: float16 as it is, bfloat16 converted, by way of float32. Of
+  bfloat16 numbers below 2**-17 some bits are lost, to within 2**-25.
 - **Other tables** (IQ4): the bytes of both halves of the table are looked up and one of them
   chosen, by byte permutations too; then as 8 bits.
 """
@@ -39,6 +41,37 @@ _TOPS = 0x80808080
 """The top bit of each byte."""
 _ZEROS = 0x80008000
 """A pair of -0: what an addition leaves as it is."""
+
+
+class FloatCodes:
+    """16-bit floats."""
+
+    columns = (0, 1, 2, 3, 4, 5, 6, 7)
+    factor = 1.0
+
+    def __init__(self, packing: GpuPacking, count: Expr) -> None:
+        self.wide, self.count = packing.scheme.dtype == "bfloat16", count
+
+    def pairs(self, words: Words, t: Expr) -> list[Expr]:
+        """The weights themselves, see NibbleCodes."""
+        (given,) = words
+        if not self.wide:
+            return list(given)
+        found = Local(len(given), "uint32")
+        for i, word in enumerate(given):
+            halves = word << T.uint32(16), T.bitwise_and(word, T.uint32(0xFFFF0000))
+            found[i] = mma.halves(*(T.reinterpret("float32", half) for half in halves))
+        return [found[i] for i in range(len(given))]
+
+    def moved(self, pairs: Sequence[Expr]) -> list[Expr]:
+        """Emit pairs that were computed, not loaded. A tensor instruction takes neighbouring
+        registers, and loaded words lie beside others: they would be moved for each instruction."""
+        if self.wide:
+            return list(pairs)
+        (nothing,), found = mma.held([0], self.count), Local(len(pairs), "uint32")
+        for i, pair in enumerate(pairs):
+            found[i] = T.bitwise_xor(pair, nothing)
+        return [found[i] for i in range(len(pairs))]
 
 
 class _Exact:
@@ -234,7 +267,8 @@ def _held(values: Sequence[int], count: Expr) -> list[Expr]:
 def codes_of(packing: GpuPacking, count: Expr) -> Any:
     """How the codes of a packing become float16; count: rows of x."""
     kind = _kind(packing)
-    return kind(packing, count) if packing.scheme.table else kind(packing)
+    more = packing.scheme.table or packing.scheme.is_float
+    return kind(packing, count) if more else kind(packing)
 
 
 def columns_of(packing: GpuPacking) -> tuple[int, ...]:
@@ -244,6 +278,8 @@ def columns_of(packing: GpuPacking) -> tuple[int, ...]:
 
 
 def _kind(packing: GpuPacking) -> Any:
+    if packing.scheme.is_float:
+        return FloatCodes
     if table := packing.scheme.table:
         even = all(table[i] == -table[i + len(table) // 2] for i in range(len(table) // 2))
         return MagnitudeCodes if packing.mirrored or even else TableCodes

@@ -14,6 +14,7 @@ banks.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ def fragment_gemm(
     parts = 1 if alone is False else tile.parts(work.n_out, steps)
     split = _Split(tile, steps, parts, alone, x)
     grid = ceil_div(work.n_out, tile.columns), split.grid(work)
-    with launch(grid, (LANES, WARPS)) as (block, y, lane, warp), _registers(tile):
+    with launch(grid, (LANES, WARPS)) as (block, y, lane, warp), mma.workgroups(tile.workgroups):
         thread = bind(warp * LANES + lane)
         block_row, part = split.place(y)
         found = work.tile(block_row, tile.rows, thread, _THREADS)
@@ -88,12 +89,6 @@ def fragment_gemm(
         async_copy.wait(0)
         barrier()
         split.write(products, found, block, part, ring)
-
-
-def _registers(tile: Tile) -> Any:
-    """Let a thread have as many registers as that many workgroups on a multiprocessor allow. Else
-    ptxas gives some of these kernels 32 and spills the rest."""
-    return T.attr(T.int32(0), "tirx.launch_bounds_min_blocks_per_sm", tile.workgroups)
 
 
 class _Stage:
@@ -204,9 +199,9 @@ class _Activations:
         self.tile, self.pairs, self.units = tile, x.pairs, k // UNIT
         self.of_step = tile.depth // UNIT
         self.rows_at_once, last = _THREADS // self.of_step, tile.rows - 1
-        row, self.unit = bind(thread // self.of_step), bind(thread % self.of_step)
+        row, self.unit = bind(thread // self.of_step), mma.kept(thread % self.of_step)
         turned = T.bitwise_xor(self.unit, (row % 2) * UNITS)
-        self.to = bind((row * tile.row_bytes + turned * (_PAIRS * _WORD)).astype("uint32"))
+        self.to = mma.kept(row * tile.row_bytes + turned * (_PAIRS * _WORD))
         self.first, self.cells = row, []
         for i in range(0, tile.rows, self.rows_at_once):
             of_x = found.x_row(bind(tirx.min(row + i, int32(last))))
@@ -214,14 +209,15 @@ class _Activations:
 
     def copy(self, step: Expr, address: Expr) -> None:
         """Start the copies of a step."""
-        to, unit, valid = bind(address + self.to), bind(step * self.of_step + self.unit), None
+        to, valid = bind(address + self.to.astype("uint32")), None
+        unit = bind(step * self.of_step + self.unit)
         if self.units % self.of_step:  # a step may reach beyond the row
             valid = bind(T.Select(unit < self.units, int32(16), int32(0)))
             unit = bind(tirx.min(unit, int32(self.units - 1)))
         column = bind(unit * _PAIRS)
         for i, at in enumerate(self.cells):
             down = T.uint32(i * self.rows_at_once * self.tile.row_bytes)
-            cell = self.pairs[0, at + column]
+            cell = self.pairs[0, mma.kept(at + column)]
             if self.rows_at_once <= self.tile.rows:
                 async_copy.copy(to + down, cell, 16, valid)
                 continue
@@ -259,13 +255,20 @@ class _Products:
             for region in placed.order.regions
         }
         """Where a lane's words begin in W."""
+        self.span = span_of(reader.packing.k, reader.packing.scheme.bits)
+        self.together = min(self.span, tile.width)
+        """Stretches of a copy."""
         self.sums = Local(tile.high * tile.wide * SUMS)
         for i in range(tile.high * tile.wide * SUMS):
             self.sums[i] = real(0)
         self.scales: dict[tuple[int, int], tuple[Local, int]] = {}
-        row = (self.row * tile.high * COLUMNS + self.lane.g) * tile.row_bytes
-        self.of_x = bind(row + self.lane.t * (_PAIRS * _WORD))
-        """Where this lane's row and unit of x begin in a step."""
+        self.of_x = [mma.kept(self._of_x(i)) for i in range(tile.width)]
+        """Where this lane's part of x begins in a step, for each of its stretches."""
+
+    def _of_x(self, i: int) -> Expr:
+        turned = T.bitwise_xor(self.slice * self.tile.width + i, self.lane.g % 2)
+        row = self.row * self.tile.high * COLUMNS + self.lane.g
+        return row * self.tile.row_bytes + (turned * UNITS + self.lane.t) * (_PAIRS * _WORD)
 
     def _run(self, step: Expr) -> Expr:
         """The stretches of this warp in a step, counted by `width` that they are; the last ones
@@ -278,30 +281,39 @@ class _Products:
     def _regions(self) -> Sequence[Region]:
         return self.reader.buffers[0].order.regions
 
-    def _words(self) -> Iterator[tuple[int, int, Region, int, int]]:
-        """(tile of W, half, region, words of a lane, where they begin in a step) of a step."""
+    def _words(self) -> Iterator[tuple[tuple[int, int], Region, int, int, int]]:
+        """((tile of W, half), region, first stretch, words, where they begin in a step) of each
+        copy of a lane."""
         at = self.tile.x_bytes
-        for number in range(self.tile.wide):
-            for half in range(2):
-                for region in self._regions:
-                    count = region.per_unit * self.tile.width
-                    yield number, half, region, count, at
+        for place in itertools.product(range(self.tile.wide), range(2)):
+            for region in self._regions:
+                count = region.per_unit * self.together
+                for i in range(0, self.tile.width, self.together):
+                    yield place, region, i, count, at
                     at += _THREADS * _WORD * count
 
     def copy(self, step: Expr, address: Expr) -> None:
         """Start the copies of a step's words, each lane its own."""
-        stretch, span = self._run(step) * self.tile.width, span_of(self.reader.packing.k)
-        chunk, first = bind(stretch // span), bind(stretch % span)
-        codes = self.reader.buffers[0].buffer
-        steps = {r: bind(chunk * r.chunk + first * r.per_unit) for r in self._regions}
-        for number, half, region, count, at in self._words():
+        stretch, codes = self._run(step) * self.tile.width, self.reader.buffers[0].buffer
+        starts = {
+            (region, i): bind(self._start(region, stretch + i))
+            for region in self._regions
+            for i in range(0, self.tile.width, self.together)
+        }
+        for (number, half), region, i, count, at in self._words():
             lower = half * (EDGE // 2) * region.lanes * region.words
-            cell = codes[0, self.cells[number, region] + steps[region] + lower]
+            cell = codes[0, self.cells[number, region] + starts[region, i] + lower]
             to = bind(address + (self.thread * (_WORD * count) + at).astype("uint32"))
             async_copy.copy(to, cell, _WORD * count)
 
+    def _start(self, region: Region, stretch: Expr) -> Expr:
+        """Where the words of a stretch begin, behind those of the first."""
+        return stretch // self.span * region.chunk + stretch % self.span * region.per_unit
+
     def fetch(self, step: Expr) -> None:
         """Load a step's scales into the registers of `add`."""
+        if self.reader.packing.scheme.is_float:
+            return
         stretch, width = self._run(step) * self.tile.width, self.tile.width
         for number, tile in enumerate(self.tiles):
             for half in range(2):
@@ -320,20 +332,20 @@ class _Products:
         """Add the products of a step, and load the scales of the following one when its own are
         used."""
         stretch = self._run(step) * self.tile.width
-        held: dict[tuple[int, int], list[tuple[list[Expr], int]]] = {}
-        for number, half, region, count, at in self._words():
+        held: dict[tuple[tuple[int, int], int], list[list[Expr]]] = {}
+        for place, region, first, count, at in self._words():
             of_lane = (self.thread * (_WORD * count) + at).astype("uint32")
-            words = async_copy.load(bind(address + of_lane), count)
-            held.setdefault((number, half), []).append((words, region.per_unit))
-        of_x = bind(address + self.of_x.astype("uint32"))
+            words, size = async_copy.load(bind(address + of_lane), count), region.per_unit
+            for i in range(self.together):
+                of_stretch = words[i * size : (i + 1) * size]
+                held.setdefault((place, first + i), []).append(of_stretch)
         for i in range(self.tile.width):
             weights = [
                 self._weights(number, i, stretch + i, held) for number in range(self.tile.wide)
             ]
             if i == self.tile.width - 1:
                 self.fetch(following)
-            turned = T.bitwise_xor(self.slice * self.tile.width + i, self.lane.g % 2)
-            at_x = bind(of_x + (turned * (UNITS * _PAIRS * _WORD)).astype("uint32"))
+            at_x = bind(address + self.of_x[i].astype("uint32"))
             with T.serial(self.tile.high) as at_h:
                 h = int32(at_h)
                 down = (h * (COLUMNS * self.tile.row_bytes)).astype("uint32")
@@ -348,13 +360,15 @@ class _Products:
         """A stretch of a tile of W as float16: the left side of two instructions."""
         rows = []
         for half in range(2):
+            pairs = self.codes.pairs(held[(number, half), i], self.lane.t)
+            if self.reader.packing.scheme.is_float:
+                rows.append(self.codes.moved(pairs))
+                continue
             scales, count = self.scales[number, half]
             words = [scales[i * count + j] for j in range(count)]
             factor = 1 / self.codes.unit
             scaling = self.lane.scaling_of(words, stretch, self.lane.t // 2, factor)
             scale = scaling.scale
-            planes = [found[i * n : i * n + n] for found, n in held[number, half]]
-            pairs = self.codes.pairs(planes, self.lane.t)
             scales_of = bind(mma.halves(scale, scale))
             offset = scaling.offset
             offsets = None if offset is None else bind(mma.halves(offset, offset))

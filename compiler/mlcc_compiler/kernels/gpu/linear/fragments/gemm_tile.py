@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
-from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, span_of
+from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import COUNTERS, SUMS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 
@@ -65,9 +66,8 @@ class Tile:
     @property
     def stage_bytes(self) -> int:
         """Of a step: x, and what each lane reads of two rows of each of its tiles of W."""
-        lane = sum(
-            self.width * max(1, plane.bits // 4) for plane in planes.planes_of(self.code_bits)
-        )
+        bits = [16] if self.code_bits == 16 else [p.bits for p in planes.planes_of(self.code_bits)]
+        lane = self.width * sum(max(1, of_plane // 4) for of_plane in bits)
         return self.x_bytes + 4 * LANES * WARPS * 2 * self.wide * lane
 
     @property
@@ -103,13 +103,14 @@ class Tile:
 
 def tile_for(rows: int, packing: GpuPacking) -> Tile:
     """The tile for that many rows of x, 16 to 128."""
-    width = min(span_of(packing.k), 2)
+    bits, width = packing.scheme.bits, math.gcd(packing.k // STRETCH, 2)
+    narrow = 1 if bits == 16 else width  # else two steps would fill the memory
     tile = {
-        16: Tile(1, 4, 2, 2, 2, width),
-        32: Tile(1, 4, 2, 4, 2, width),
-        64: Tile(1, 4, 2, 8, 2, width),
+        16: Tile(1, 4, 2, 2, 2, narrow),
+        32: Tile(1, 4, 2, 4, 2, narrow),
+        64: Tile(1, 4, 2, 8, 2, narrow),
         128: Tile(1, 8, 1, 16, 2, width),
     }[rows]
     if tile.depth < 2 * STRETCH:  # rows of x have two halves of 128 bytes
-        tile = replace(tile, over_columns=4, over_depth=2)
-    return replace(tile, code_bits=packing.scheme.bits)
+        tile = replace(tile, over_columns=4, over_depth=2, wide=1)
+    return replace(tile, code_bits=bits)

@@ -14,6 +14,7 @@ there, 32 terms of at most 1279 |x|.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from mlcc_compiler.ir._tvm import T
@@ -24,6 +25,7 @@ from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, span_of
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -50,7 +52,7 @@ def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems, columns: int 
     """Emit the launch: tiles of `columns` rows of x, up to 8, and 16 of W."""
     tiles = _tiles(work.n_out)
     blocks = ceil_div(work.n_out, tiles * EDGE), work.blocks(columns)
-    with launch(blocks, (LANES, WARPS)) as (block, y, lane, warp):
+    with launch(blocks, (LANES, WARPS)) as (block, y, lane, warp), _registers(reader.packing):
         thread = bind(warp * LANES + lane)
         found = work.tile(y, columns, thread, WARPS * LANES)
         first = bind(block * tiles)
@@ -78,6 +80,16 @@ def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems, columns: int 
                 found.write(bind(at // (tiles * EDGE)), n, total[0])
 
 
+def _registers(packing: GpuPacking) -> Any:
+    """A bound of registers where ptxas would take a few too many for two workgroups on a
+    multiprocessor, of which one computes while the other waits for its words; where joined planes
+    take more, as many as there are for one."""
+    how = packing.scheme
+    if how.bits in (5, 6) and not how.table:
+        return mma.workgroups(1)
+    return mma.workgroups(2) if how.block and how.bits == 4 else nullcontext()
+
+
 def _tiles(n_out: int) -> int:
     """Tiles of 16 rows that a warp takes at once: two share the conversion of x."""
     return 2 if n_out >= 2 * EDGE * 128 else 1
@@ -92,14 +104,18 @@ class _Products:
         self.reader, self.x, self.x_row = reader, x, found.x_row(bind(lane // UNITS))
         self.tiles = [bind(found.w_row((first + i) * EDGE) // EDGE) for i in range(tiles)]
         count = x.shape[0]
-        self.span, self.codes = span_of(reader.packing.k), codes_of(reader.packing, count)
-        excess = mma.held(
-            [pair for pair in sorted(set(self.codes.excess)) for _ in range(4)], count
-        )
-        places = [sorted(set(self.codes.excess)).index(pair) for pair in self.codes.excess]
-        self.excess = [excess[4 * place :][:4] for place in places]
+        scheme = reader.packing.scheme
+        self.span = span_of(reader.packing.k, scheme.bits)
+        self.codes = codes_of(reader.packing, count)
+        self.excess = [] if scheme.is_float else self._held_excess(count)
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
         self.sums = _sums(tiles)
+
+    def _held_excess(self, count: Expr) -> list[list[Expr]]:
+        """The pairs of a matrix of constants, for each of the two sides."""
+        pairs = sorted(set(self.codes.excess))
+        excess = mma.held([pair for pair in pairs for _ in range(4)], count)
+        return [excess[4 * pairs.index(pair) :][:4] for pair in self.codes.excess]
 
     def add(self, chunks: Sequence[Expr]) -> None:
         """Add the products of some chunks; the words of all are loaded before."""
@@ -117,6 +133,9 @@ class _Products:
                 self._add_stretch(chunk * self.span + i, rows)
 
     def _add_stretch(self, stretch: Expr, words: list[list[list[list[Expr]]]]) -> None:
+        if self.reader.packing.scheme.is_float:
+            self._add_floats(self._x(stretch), words)
+            return
         parts = self._parts(self._x(stretch))
         starts = [(self._start(x), self._sum_of(x)) for x in parts]
         for number, tile in enumerate(self.tiles):
@@ -130,6 +149,14 @@ class _Products:
                     self.sums[at] = self.sums[at] + raw[j] * scaling.scale
                     if scaling.offset is not None and offset is not None:
                         self.sums[at] = self.sums[at] + offset[j] * scaling.offset
+
+    def _add_floats(self, x: list[Expr], words: list[list[list[list[Expr]]]]) -> None:
+        for number, tile in enumerate(words):
+            sums = [self.sums[number * SUMS + j] for j in range(SUMS)]
+            upper, lower = (self.codes.pairs(row, self.lane.t) for row in tile)
+            for at in (0, 2):
+                a = [upper[at], lower[at], upper[at + 1], lower[at + 1]]
+                mma.multiply(sums, sums, a, x[at : at + 2])
 
     def _parts(self, x: list[Expr]) -> list[list[Expr]]:
         """x for each scale of a stretch: of two groups of 16, whose lanes' numbers are 0 for the

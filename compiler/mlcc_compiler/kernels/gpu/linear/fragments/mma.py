@@ -8,6 +8,7 @@ that call it. The emulated device has the same functions in plain C++, by these 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr
@@ -62,6 +63,12 @@ __device__ __forceinline__ int mlcc_kept(int number) {
   return same;
 }
 """
+
+
+def workgroups(count: int) -> Any:
+    """Let a thread of a kernel have as many registers as allow that many workgroups on a
+    multiprocessor. Without a bound ptxas gives some kernels 32 and spills the rest."""
+    return T.attr(T.int32(0), "tirx.launch_bounds_min_blocks_per_sm", count)
 
 
 def multiply(

@@ -9,6 +9,7 @@ Words are those of `packing.py`, in another order. A tile of 16 rows is a row of
 [N / 16, 16 * words]. In it, each kind of words (a plane of codes, scales, minima) is a region:
 
     planes of codes    [chunk] [rows g, g + 8] [g] [lanes] [stretch]    a chunk: `span` stretches
+    16-bit floats      the same, chunks of one stretch: four words a lane
     scales and others  [word] [rows g, g + 8] [g]
 
 `lanes` have words of their own: four in planes of 4 and 8 bits, two of 2 bits, one of 1 bit.
@@ -50,11 +51,13 @@ _BITS = (4, 5, 6, 8)
 
 def fits(k: int, scheme: Scheme, parts: Sequence[range]) -> bool:
     """Whether a matrix of such rows, in such parts, can be stored in this order."""
+    whole = k % STRETCH == 0 and all(len(rows) % EDGE == 0 for rows in parts)
+    if scheme.bits == 16:
+        return whole
     if scheme.bits not in _BITS:
         return False
     if scheme.table and not mirrored(scheme) and (scheme.bits != 4 or not _bytes(scheme)):
         return False
-    whole = k % STRETCH == 0 and all(len(rows) % EDGE == 0 for rows in parts)
     return whole and _groups_fit(scheme.group_of(k))
 
 
@@ -73,9 +76,9 @@ def mirrored(scheme: Scheme) -> bool:
     return scheme.curve is not None and scheme.bits in _BITS
 
 
-def span_of(k: int) -> int:
+def span_of(k: int, bits: int) -> int:
     """Stretches that a lane reads at a time."""
-    return math.gcd(k // STRETCH, _SPAN)
+    return 1 if bits == 16 else math.gcd(k // STRETCH, _SPAN)
 
 
 def mirror(codes: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
@@ -155,8 +158,10 @@ class Order:
 
 
 def order_of_codes(k: int, bits: int) -> Order:
-    """The order of the planes of codes."""
-    span, regions, first = span_of(k), [], 0
+    """The order of the planes of codes, or of floats."""
+    if bits == 16:
+        return Order((Region(0, k // 2, UNITS, STRETCH // UNITS // 2, STRETCH // UNITS // 2),))
+    span, regions, first = span_of(k, bits), [], 0
     for plane in planes.planes_of(bits):
         size = k * plane.bits // 32
         if plane.bits >= 4:
