@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,27 @@ def tokenizer_of(folder: Path) -> bytes | None:
             "tokenizer.json of a conversion of this model into the folder"
         )
     ranks = _ranks(folder / NAME, data)
-    cut = {"type": "Split", "pattern": {"Regex": CUTS}, "behavior": "Isolated", "invert": False}
+    return tree_of(ranks, CUTS, list(_added(folder, config)))
+
+
+def tree_of(
+    ranks: Ranks,
+    pattern: str,
+    added: list[dict[str, Any]],
+    first: int = 0,
+    begin: Mapping[str, Any] | None = None,
+) -> bytes:
+    """tokenizer.json's bytes. pattern: what words are; first: id of the token of rank 0; begin: the
+    added token before every text."""
+    cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     tree = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": list(_added(folder, config)),
+        "added_tokens": added,
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [cut, _BYTES]},
-        "post_processor": None,
+        "post_processor": None if begin is None else _template(begin),
         "decoder": _BYTES,
         "model": {
             "type": "BPE",
@@ -79,20 +91,40 @@ def tokenizer_of(folder: Path) -> bytes | None:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": True,  # a word that is a token is that token
-            "vocab": {_text(token): rank for token, rank in ranks.items()},
+            "vocab": {token["content"]: token["id"] for token in added if token["id"] < first}
+            | {_text(token): first + rank for token, rank in ranks.items()},
             "merges": [[_text(left), _text(right)] for left, right in _merges(ranks)],
         },
     }
     return json.dumps(tree, ensure_ascii=False).encode()
 
 
+def _template(begin: Mapping[str, Any]) -> dict[str, Any]:
+    """A token before every text, and between the two of a pair."""
+    text, number = begin["content"], begin["id"]
+    mark = {"SpecialToken": {"id": text, "type_id": 0}}
+    parts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    return {
+        "type": "TemplateProcessing",
+        "single": [mark, parts[0]],
+        "pair": [mark, parts[0], mark, parts[1]],
+        "special_tokens": {text: {"id": text, "ids": [number], "tokens": [text]}},
+    }
+
+
 def _ranks(path: Path, data: bytes) -> dict[bytes, int]:
     """Token -> rank, in the order of ranks. Raises CheckpointError."""
     try:
         rows = [line.split() for line in data.splitlines() if line.strip()]
-        found = {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
+        return ranks_of(path, [(token, int(rank)) for token, rank in rows])
     except ValueError as error:
         raise CheckpointError(f"{path}: is no list of tokens and ranks; fetch it again") from error
+
+
+def ranks_of(path: Path, rows: Sequence[tuple[str | bytes, int]]) -> dict[bytes, int]:
+    """Token -> rank, in the order of ranks; rows: tokens in base64, and ranks. Raises
+    CheckpointError, and ValueError for what is no base64."""
+    found = {base64.b64decode(token, validate=True): rank for token, rank in rows}
     single = all(bytes([byte]) in found for byte in range(256))
     if not single or sorted(found.values()) != list(range(len(rows))):
         raise CheckpointError(f"{path}: misses a byte or a rank; fetch it again")

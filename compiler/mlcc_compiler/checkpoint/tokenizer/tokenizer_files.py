@@ -1,8 +1,8 @@
 """The tokenizer of a Hugging Face folder as tokenizer.json, the one format the runtime reads.
 
-Kimi's is converted from its ranks (`tiktoken.py`). Other formats are refused with the command to
-run: converting a SentencePiece model is left to transformers, and a tokenizer that differs in one
-rule gives wrong answers without an error.
+Kimi's and Mistral's are converted from their ranks (`tiktoken.py`, `tekken.py`). Other formats are
+refused with the command to run: converting a SentencePiece model is left to transformers, and a
+tokenizer that differs in one rule gives wrong answers without an error.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from mlcc.model.tokenizer.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
 from mlcc.util.files import FETCH_LFS, is_lfs_pointer
 from mlcc.util.panics import muted
 from mlcc_compiler.checkpoint.files import read
+from mlcc_compiler.checkpoint.tokenizer import tekken, tiktoken
 from mlcc_compiler.checkpoint.tokenizer.added_tokens import AddedTokens, add_tokens
-from mlcc_compiler.checkpoint.tokenizer.tiktoken import tokenizer_of
 
 NAME = "tokenizer.json"
 MAX_VOCAB = 1 << 31
-_OLD = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "tekken.json")
+_OLD = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json")
 
 
 def read_tokenizer(
@@ -38,7 +38,8 @@ def read_tokenizer(
 def tokenizer_json(folder: Path) -> bytes:
     """The file's bytes, valid JSON. Raises CheckpointError, or UnsupportedError for old formats."""
     data = read(folder, NAME, MAX_TOKENIZER_BYTES)
-    data = tokenizer_of(folder) if data is None else data
+    for kind in (tiktoken, tekken):
+        data = kind.tokenizer_of(folder) if data is None else data
     if data is None:
         raise _no_tokenizer(folder)
     try:
