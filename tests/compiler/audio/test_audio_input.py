@@ -131,12 +131,18 @@ def check(model: Model, known: Known) -> None:
     assert len({tuple(got) for got in found.values()}) == len(PROMPTS)
 
 
+LONG = {("gemma4", "cpu"), ("gemma4", "vulkan")}
+"""With --long: kernels are compared with their twins, and a Gemma 4 with two towers runs on the
+CPU (`tests/e2e/audio/test_sees_and_hears.py`)."""
+
+
 def shown(target: str) -> Any:
-    rows = [
-        pytest.param(family, marks=pytest.mark.feature(PART[family], target, "runs"))
-        for family in FAMILIES
-    ]
-    return pytest.mark.parametrize("family", rows)
+    def row(family: str) -> Any:
+        marks = [pytest.mark.feature(PART[family], target, "runs")]
+        marks += [pytest.mark.long] if (family, target) in LONG else []
+        return pytest.param(family, marks=marks)
+
+    return pytest.mark.parametrize("family", [row(family) for family in FAMILIES])
 
 
 @shown("cpu")

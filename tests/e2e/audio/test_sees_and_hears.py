@@ -60,7 +60,7 @@ class Made:
     folder: Path
 
 
-@pytest.fixture(scope="module", params=["reference", "cpu"])
+@pytest.fixture(scope="module", params=[pytest.param("reference", marks=pytest.mark.long), "cpu"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("both")
     oracle = _saved(folder)
@@ -164,10 +164,19 @@ def expected(made: Made, parts: Sequence[Any]) -> list[str]:
     return [f"w{each}" for each in answer]
 
 
+LONGER = [
+    pytest.param([0.2, 7, SEEN, 0.1], id="two sounds and an image", marks=pytest.mark.long),
+    pytest.param([SEEN, 9], id="image", marks=pytest.mark.long),
+]
+
+
 @pytest.mark.parametrize(
     "parts",
-    [[SEEN, 7, 0.1, 9], [0.2, 7, SEEN, 0.1], [7, 0.1], [SEEN, 9]],
-    ids=["image and sound", "two sounds and an image", "sound", "image"],
+    [
+        pytest.param([SEEN, 7, 0.1, 9], id="image and sound"),
+        pytest.param([7, 0.1], id="sound"),
+        *LONGER,
+    ],
 )
 def test_an_answer_is_that_of_transformers(parts: list[Any], made: Made) -> None:
     content = [

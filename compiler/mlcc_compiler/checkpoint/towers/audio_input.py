@@ -64,6 +64,11 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
 }
 """By `model_type` of the whole model. Gemma 4's tower is another: `gemma4_audio.py`."""
 _GEMMA4 = "gemma4"
+_MISSING = {
+    "gemma3n": "its convolutions are normalised by the mean of all frames so far, for which there "
+    "is no kernel"
+}
+"""What a tower needs that is missing, of those that are known."""
 
 
 def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
@@ -152,7 +157,10 @@ def unbuilt_audio(checkpoint: Checkpoint) -> str | None:
     if not any(_is_audio(name) for name in checkpoint.tensors.shapes):
         return None
     built = ", ".join((*AUDIO_FAMILIES, _GEMMA4))
-    return f"the audio tower of {kind!r:.40} is not built: it reads no sound; built are {built}"
+    why = f" ({_MISSING[kind]})" if kind in _MISSING else ""
+    return (
+        f"the audio tower of {kind!r:.40} is not built{why}: it reads no sound; built are {built}"
+    )
 
 
 def _is_audio(name: str) -> bool:
