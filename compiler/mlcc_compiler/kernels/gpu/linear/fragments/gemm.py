@@ -199,9 +199,9 @@ class _Activations:
         self.tile, self.pairs, self.units = tile, x.pairs, k // UNIT
         self.of_step = tile.depth // UNIT
         self.rows_at_once, last = _THREADS // self.of_step, tile.rows - 1
-        row, self.unit = bind(thread // self.of_step), mma.kept(thread % self.of_step)
+        row, self.unit = bind(thread // self.of_step), _kept(tile, thread % self.of_step)
         turned = T.bitwise_xor(self.unit, (row % 2) * UNITS)
-        self.to = mma.kept(row * tile.row_bytes + turned * (_PAIRS * _WORD))
+        self.to = _kept(tile, row * tile.row_bytes + turned * (_PAIRS * _WORD))
         self.first, self.cells = row, []
         for i in range(0, tile.rows, self.rows_at_once):
             of_x = found.x_row(bind(tirx.min(row + i, int32(last))))
@@ -217,7 +217,7 @@ class _Activations:
         column = bind(unit * _PAIRS)
         for i, at in enumerate(self.cells):
             down = T.uint32(i * self.rows_at_once * self.tile.row_bytes)
-            cell = self.pairs[0, mma.kept(at + column)]
+            cell = self.pairs[0, _kept(self.tile, at + column)]
             if self.rows_at_once <= self.tile.rows:
                 async_copy.copy(to + down, cell, 16, valid)
                 continue
@@ -262,7 +262,7 @@ class _Products:
         for i in range(tile.high * tile.wide * SUMS):
             self.sums[i] = real(0)
         self.scales: dict[tuple[int, int], tuple[Local, int]] = {}
-        self.of_x = [mma.kept(self._of_x(i)) for i in range(tile.width)]
+        self.of_x = [_kept(tile, self._of_x(i)) for i in range(tile.width)]
         """Where this lane's part of x begins in a step, for each of its stretches."""
 
     def _of_x(self, i: int) -> Expr:
@@ -410,6 +410,11 @@ class _Products:
                     n = (self.column * t.wide + number) * EDGE + self.lane.g + j // 2 * half
                     at = (number * t.high + h) * SUMS + j
                     write(bind(m), bind(n), self.sums[at])
+
+
+def _kept(tile: Tile, number: Expr) -> Expr:
+    """An int32 that loops use, in a register of its own; the sums of 128 rows leave none for it."""
+    return bind(number) if tile.rows >= 128 else mma.kept(number)
 
 
 def _at(ring: Expr, word: Expr) -> Expr:
