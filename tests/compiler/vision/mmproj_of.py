@@ -50,6 +50,8 @@ KINDS = {
     "qwen2_vl": "qwen2vl_merger",
     "qwen2_5_vl": "qwen2.5vl_merger",
 }
+SOUND = 120
+"""The token of a sound, in Gemma 4's vocabulary."""
 OF_TEXT = re.compile(r"(model\.)?(language_model|text_model|lm_head|layers|embed_tokens|norm)\.")
 """Beginnings of the names of the language model's tensors."""
 
@@ -86,6 +88,8 @@ def _vocabulary(family: str, folder: Path) -> dict[str, Any]:
     rows = json.loads((folder / "config.json").read_text())["text_config"]["vocab_size"]
     tokens = [f"w{i}" for i in range(rows)]
     tokens[IMAGE] = TOKENS[family]
+    if family in OF_AREA:
+        tokens[SOUND] = "<|audio|>"
     tokens[2] = tokens[0] + tokens[1]  # there are no empty arrays of merges
     slides = {"gemma3.attention.sliding_window_pattern": [True, False]}
     return {
@@ -135,7 +139,23 @@ def _keys(config: Mapping[str, Any], folder: Path, family: str) -> dict[str, Any
         "clip.vision.image_mean": own["image_mean"],
         "clip.vision.image_std": own["image_std"],
     }
-    return {**found, **_more(config, vision, own, family)}
+    return {**found, **_more(config, vision, own, family), **_of_sound(config)}
+
+
+def _of_sound(config: Mapping[str, Any]) -> dict[str, Any]:
+    if (audio := config.get("audio_config")) is None:
+        return {}
+    return {
+        "clip.has_audio_encoder": True,
+        "clip.audio.projector_type": "gemma4a",
+        "clip.audio.projection_dim": config["text_config"]["hidden_size"],
+        "clip.audio.embedding_length": audio["hidden_size"],
+        "clip.audio.feed_forward_length": 4 * audio["hidden_size"],
+        "clip.audio.block_count": audio["num_hidden_layers"],
+        "clip.audio.attention.head_count": audio["num_attention_heads"],
+        "clip.audio.attention.layer_norm_epsilon": 1e-5,
+        "clip.audio.num_mel_bins": audio["subsampling_conv_channels"][0],
+    }
 
 
 def _more(config: Any, vision: Any, own: Any, family: str) -> dict[str, Any]:
@@ -194,7 +214,19 @@ def _gemma3(name: str, array: Array, vision: Any) -> Iterator[Named]:
 
 
 def _gemma4(name: str, array: Array, vision: Any) -> Iterator[Named]:
-    """Bounds are vectors of one number, and the first matrix is a convolution."""
+    """Bounds are vectors of one number, and the first matrix is a convolution. Of the audio tower
+    a vector is softplus of the checkpoint's, and a filter has two dimensions."""
+    if "audio" in name:
+        name = name.replace("model.audio_tower.", "conformer.").replace(".linear.", ".")
+        if name.endswith("per_dim_scale"):
+            name, array = name + ".weight", np.log1p(np.exp(array))
+        if name.endswith("depthwise_conv1d.weight"):
+            array = array[:, 0]
+        stem, _, kind = name.rpartition(".")
+        own = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 4).get_name(stem)
+        assert own is not None, name
+        yield f"{own}.{kind}", array.reshape(array.shape or (1,))
+        return
     name = name.replace("model.vision_tower.encoder.", "vision_model.model.")
     name = name.replace(".linear.weight", ".weight")
     if name.endswith("position_embedding_table"):

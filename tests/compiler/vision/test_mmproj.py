@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from safetensors.numpy import load_file, save_file
 
 from mlcc.errors import CheckpointError, UnsupportedError
@@ -18,16 +19,26 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.gguf.files import models_in, stem_of
 from mlcc_compiler.checkpoint.gguf.mmproj import find_mmproj
 from mlcc_compiler.checkpoint.open import open_checkpoint
+from mlcc_compiler.checkpoint.towers.audio_input import audio_input_of
 from mlcc_compiler.checkpoint.towers.vision import tower_of
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
+from tests.compiler.audio.input_checkpoints import GEMMA4_TOWER as GEMMA4_HEARS
 from tests.compiler.checkpoint.test_gguf_architectures import check_equal
-from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, qwen3_vl_moe
+from tests.compiler.models.helpers.checkpoints import GEMMA4, SMALL
+from tests.compiler.vision.checkpoints import (
+    FAMILIES,
+    GEMMA4_IMAGES,
+    GEMMA4_TOWER,
+    IMAGE,
+    _saved,
+    qwen3_vl_moe,
+)
 from tests.compiler.vision.inputs import pictures
-from tests.compiler.vision.mmproj_of import TOKENS, write_mmproj, write_pair
+from tests.compiler.vision.mmproj_of import SOUND, TOKENS, write_mmproj, write_pair
 from tests.compiler.vision.test_families import PROMPTS, answers, request_of
 
 NOT_IN_FILES = ("image_token", "resample")
@@ -162,6 +173,40 @@ def test_a_tower_that_is_not_built_or_of_another_model(
     assert tower_of(found) is None
     (note,) = found.notes
     assert note.startswith("the model reads text only: ") and message in note
+
+
+def test_both_towers_of_a_gemma_4(tmp_path: Path) -> None:
+    """Its file has both; the windows in which rows hear are those of published checkpoints."""
+    windows = ("attention_chunk_size", "attention_context_left", "attention_logit_cap")
+    audio = {name: size for name, size in GEMMA4_HEARS.items() if name not in windows}
+    config = transformers.Gemma4Config(
+        text_config={"model_type": "gemma4_text", **SMALL, **GEMMA4, "pad_token_id": 0},
+        vision_config={**GEMMA4_TOWER, "use_clipped_linears": True},
+        audio_config=audio,
+        audio_token_id=SOUND,
+        **GEMMA4_IMAGES,
+    )
+    _saved(transformers.Gemma4ForConditionalGeneration, config, tmp_path)
+    text = (tmp_path / "tokenizer.json").read_text().replace(f'"w{SOUND}"', '"<|audio|>"')
+    (tmp_path / "tokenizer.json").write_text(text)
+    model, _ = write_pair(tmp_path, "gemma4")
+    file = open_checkpoint(model)
+    (note,) = file.notes
+    assert "has its towers of vision and audio; --no-vision leaves them out" in note
+    assert tower_of(file) is not None
+    wanted, found = audio_input_of(Checkpoint.open(tmp_path)), audio_input_of(file)
+    assert wanted is not None and found is not None and wanted.info == found.info
+    plans = [
+        make_plan(tower, get_target("reference"), Options(quant="f32", vision=False, max_batch=1))
+        for tower in (wanted, found)
+    ]
+    check_equal(*(plan.config for plan in plans), "config")
+    assert len(plans[0].sources) > 60 and plans[0].sources == plans[1].sources
+    for name in plans[0].sources.values():
+        one, other = (tower.tensors.read(name) for tower in (wanted, found))
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-7, err_msg=name)
+    senses = [tower.sense for tower in make_plan(file, get_target("reference"), Options()).towers]
+    assert senses == ["vision", "audio"]
 
 
 def test_sound_in_a_file_of_gemma_4_is_named(tmp_path: Path) -> None:

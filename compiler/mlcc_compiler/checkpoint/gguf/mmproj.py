@@ -1,7 +1,8 @@
-"""The vision tower of a GGUF model: a file of its own, which llama.cpp calls mmproj.
+"""The towers of a GGUF model, of vision and Gemma 4's of audio: a file of its own, which llama.cpp
+calls mmproj.
 
-It is read as the tower of a Hugging Face checkpoint (`projectors.py`), and `towers/vision.py` does
-the rest. Streaming, as `tensors.py`.
+It is read as the towers of a Hugging Face checkpoint (`projectors.py`, `audio_projector.py`), and
+`towers/` does the rest. Streaming, as `tensors.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
+from mlcc_compiler.checkpoint.gguf import audio_projector
 from mlcc_compiler.checkpoint.gguf.dequantize import check_readable, to_float
 from mlcc_compiler.checkpoint.gguf.files import MMPROJ, SUFFIX, all_parts, stem_of
 from mlcc_compiler.checkpoint.gguf.header import GgufTensor, Value
@@ -40,6 +42,7 @@ _LAYER_SCALES = {"ls1": "lambda_1", "ls2": "lambda_2"}
 _SECOND_FRAME = "v.patch_embd.weight.1"
 _MADE_FOR_LLAMA_CPP = ("v.token_embd.img_break",)
 """Rows of the language model's own embedding."""
+_SEES_AND_HEARS = "gemma4v"
 _OF_SOUND = ("a.", "mm.a.")
 """Beginnings of the names of an audio tower's tensors."""
 _PREFERRED = ("F16", "BF16", "F32")
@@ -60,6 +63,8 @@ class MmprojTensor:
     added: float = 0.0
     heads: int = 0
     """Heads whose rows are in rotary pairs; 0 = rows are in order."""
+    softplus: bool = False
+    """Whether the values are softplus of the model's."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class MmprojTensors:
         whole = np.concatenate(parts).astype(np.float32).reshape(place.shape)
         if place.heads:
             whole = whole[rotary(place.heads)(len(whole))]
+        if place.softplus:
+            return np.log(np.expm1(whole.astype(np.float64))).astype(np.float32)
         return whole - np.float32(place.added) if place.added else whole
 
 
@@ -141,15 +148,18 @@ class Mmproj:
         _rename_sizes(vision, projector)
         outer = projector.config(keys, vision, dict(text))
         places = _Map(projector, keys, vision, swapped).read()
+        sound = _sound(keys, tokens) if kind == _SEES_AND_HEARS else {}
+        if sound:
+            places |= _places_of_sound(keys.shapes)
         token = tokens.index(projector.image_token)
         channels = {f"image_{name}": _channels(keys, f"vision.image_{name}")
                     for name in ("mean", "std")}  # fmt: skip
         return cls(
             path,
-            {**outer, "vision_config": vision, "image_token_id": token},
+            {**outer, "vision_config": vision, "image_token_id": token, **sound},
             {**channels, **projector.processor(keys, vision)},
             MmprojTensors(found, places),
-            _unread(path, found),
+            () if sound else _unread(path, found),
         )
 
 
@@ -176,8 +186,30 @@ def try_mmproj(
         found = Mmproj.open(path, architecture, text, tokens)
     except MlccError as error:
         return None, (f"the model reads text only: {error.message}",)
-    note = f"{path.name} has its vision tower; --no-vision leaves it out"
+    towers, them = "vision tower", "it"
+    if "audio_config" in found.outer_config:
+        towers, them = "towers of vision and audio", "them"
+    note = f"{path.name} has its {towers}; --no-vision leaves {them} out"
     return found, (note, *found.notes)
+
+
+def _sound(keys: Keys, tokens: Sequence[str]) -> Config:
+    """Fields of config.json of the audio tower; {} if there is none that is read."""
+    audio = audio_projector.config_of(keys) if audio_projector.TOKEN in tokens else None
+    if audio is None:
+        return {}
+    return {"audio_config": audio, "audio_token_id": tokens.index(audio_projector.TOKEN)}
+
+
+def _places_of_sound(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, MmprojTensor]:
+    """The audio tower's tensors, by Hugging Face's names."""
+    found = {}
+    for name, own in audio_projector.names_of(shapes):
+        shape, soft = shapes[name], own.endswith(audio_projector.SOFTPLUS)
+        if own.endswith(audio_projector.DEPTHWISE) and len(shape) == 2:
+            shape = (shape[0], 1, shape[1])
+        found[own] = MmprojTensor((name,), shape, softplus=soft)
+    return found
 
 
 def _unread(path: Path, names: Iterable[str]) -> tuple[str, ...]:

@@ -78,7 +78,8 @@ def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     kind, audio = str(outer.get("model_type")), outer.get("audio_config")
     if not isinstance(audio, dict):
         return None
-    if kind == _GEMMA4 and any(n.startswith(tuple(PREFIXES)) for n in checkpoint.tensors.shapes):
+    names = checkpoint.vision_tensors.shapes
+    if kind == _GEMMA4 and any(name.startswith(tuple(PREFIXES)) for name in names):
         return gemma4_audio_of(checkpoint, audio, _audio_token(outer, checkpoint))
     family = AUDIO_FAMILIES.get(kind)
     if family is None or not any(

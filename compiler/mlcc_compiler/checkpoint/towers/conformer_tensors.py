@@ -95,7 +95,7 @@ class ConformerTensors(RenamedTensors):
             return (self._turns(wide.shape[1]) @ wide.T / _KEY_SCALE).astype(np.float32)
         if name.endswith(_DEPTHWISE):
             return np.ascontiguousarray(tensor[:, 0].T)
-        if not tensor.ndim:  # a bound of `ops.clip`; infinite where there is none
+        if name.endswith(("_min", "_max")):  # a bound of `ops.clip`; infinite where there is none
             most = np.finfo(np.float32).max
             return np.clip(tensor, -most, most).reshape(1)
         return tensor

@@ -44,7 +44,7 @@ def gemma4_audio_of(
         "text_hidden_size": require(checkpoint.config, "hidden_size"),
     }
     heads = require(config, "num_attention_heads")
-    tensors = ConformerTensors(checkpoint.tensors, heads, window_of(config))
+    tensors = ConformerTensors(checkpoint.vision_tensors, heads, window_of(config))
     info = AudioInputInfo(
         processor="gemma4",
         audio_token=token[0],
@@ -76,8 +76,10 @@ def _bins(config: HfConfig) -> int:
 
 def _checked_rows(checkpoint: Checkpoint, bins: int) -> int:
     """Rows of the longest sound. Raises CheckpointError for frames that the host does not make."""
-    own = read_object(checkpoint.folder, PREPROCESSOR) or {}
-    whole = read_object(checkpoint.folder, PROCESSOR) or {}
+    own, whole = dict[str, Any](), dict[str, Any]()
+    if checkpoint.folder.is_dir():  # a GGUF file does not say
+        own = read_object(checkpoint.folder, PREPROCESSOR) or {}
+        whole = read_object(checkpoint.folder, PROCESSOR) or {}
     found = {**own, **whole, **(whole.get("feature_extractor") or {})}
     for key, wanted in {**_PROCESSOR, **_EXPECTED, "feature_size": bins}.items():
         if found.get(key, wanted) != wanted:
