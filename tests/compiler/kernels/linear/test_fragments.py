@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from mlcc_compiler.ir._tvm import relax, tvm
+from mlcc_compiler.ir.graph import Graph, Weight, calls, tensor
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear.fragments import order as fragments
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
@@ -100,3 +106,30 @@ def test_which_targets_have_it() -> None:
     assert Gpu.of(get_target("cuda")).fragments
     assert not Gpu.of(get_target("cuda", Choices(archs=("sm_75", "sm_90")))).fragments
     assert not Gpu.of(get_target("vulkan")).fragments
+
+
+@pytest.mark.parametrize(("schemes", "times"), [(("t4_g32", "bf16"), 1), (("t4_g32", "k6_g32"), 2)])
+def test_activations_are_rounded_once(schemes: tuple[str, str], times: int) -> None:
+    """For all weights that read them, in each order of columns."""
+    forms = [packing(GPU, (64, 256), name) for name in schemes]
+    kernels, graph, n = gpu_kernels(GPU), Graph(), tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", tensor([n, 256]))
+    parts = [
+        [relax.Var(f"w{i}_{t.suffix}", tensor(t.shape, t.dtype)) for t in form.tensors]
+        for i, form in enumerate(forms)
+    ]
+    with graph.builder.function("forward", [x, *parts[0], *parts[1]]):
+        with graph.builder.dataflow():
+            values = [
+                kernels.emit("linear", graph, x, weight, out=tensor([n, 64]))
+                for weight in map(weight_of, forms, parts)
+            ]
+            output = graph.builder.emit_output(relax.Tuple(values))
+        graph.builder.emit_func_output(output)
+    names = [str(call.args[0].name_hint).rstrip("1") for call in calls(graph.finalize()["forward"])]
+    assert names.count("linear") == 2 and names.count("round_rows") == times
+
+
+def weight_of(form: GpuPacking, parts: list[Any]) -> Weight:
+    shape = form.n, form.k
+    return Weight(WeightPlan(("w",), shape, "matrix", form.scheme.name, form.layout()), parts)

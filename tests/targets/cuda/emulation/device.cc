@@ -34,6 +34,7 @@ using Graph = std::vector<Node>;
 struct Kernel {
   Bind bind;
   Poison poison;
+  unsigned dynamic = 48 << 10;  // most workgroup memory that a launch may ask for
 };
 
 Block block;
@@ -166,13 +167,18 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arg
   CUlaunchConfig grid = *config;
   unsigned threads = grid.blockDimX * grid.blockDimY * grid.blockDimZ;
   bool fits = grid.gridDimY < 65536 && grid.gridDimZ < 65536 && threads <= 1024;
-  fits = fits && grid.sharedMemBytes <= 99 << 10;  // kDynamic of kernels.h
+  fits = fits && grid.sharedMemBytes <= kernel->dynamic;
   if (!fits || grid.gridDimX * grid.gridDimY * grid.gridDimZ == 0 || threads == 0)
     return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<EmulatedCall> call(kernel->bind(arguments));
   return Enqueue(grid.hStream, [=] { return Launch(*kernel, grid, call.get()); });
 }
-CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
+CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute, int value) {
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
+  if (value > 99 << 10) return CUDA_ERROR_INVALID_VALUE;  // kDynamic of kernels.h
+  reinterpret_cast<Kernel*>(f)->dynamic = value;
+  return CUDA_SUCCESS;
+}
 CUresult cuDeviceGetName(char* name, int size, CUdevice) {
   snprintf(name, size, "emulated on the CPU");
   return CUDA_SUCCESS;
