@@ -43,6 +43,8 @@ from tests.e2e.audio.test_run_audio import samples, wav
 from tests.runtime.multimodal.helpers.oracles import image_processor
 
 IMAGE, IMAGE_BEGIN, IMAGE_END = 127, 126, 125
+SPECIAL = {"<image|>": IMAGE_END, "<|image>": IMAGE_BEGIN, "<|image|>": IMAGE}
+SPECIAL |= marks_of("gemma4")
 TEMPLATE = (
     "{% for m in messages %}{% for part in m.content %}"
     "{{ '<|image|>' if part.type == 'image' else '<|audio|>' if part.type == 'audio' else "
@@ -63,7 +65,7 @@ class Made:
 @pytest.fixture(scope="module", params=[pytest.param("reference", marks=pytest.mark.long), "cpu"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("both")
-    oracle = _saved(folder)
+    oracle = save_both(folder)
     wanted = Options(quant="f32", max_batch=2, max_step_tokens=64)
     row = get_target(request.param, Choices())
     out = compile_model(Checkpoint.open(folder), row, folder / "out", wanted, Progress())
@@ -71,7 +73,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield Made(engine, oracle, out)
 
 
-def _saved(folder: Path) -> Any:
+def save_both(folder: Path) -> Any:
     """The checkpoint, and transformers' model of it, whose audio tower computes in float32."""
     config = transformers.Gemma4Config(
         text_config={"model_type": "gemma4_text", **SMALL, **GEMMA4, "pad_token_id": 3},
@@ -91,11 +93,9 @@ def _saved(folder: Path) -> Any:
     oracle: Any = save_initialised(transformers.Gemma4ForConditionalGeneration(config), folder)
     oracle.model.audio_tower.float()
     oracle.model.embed_audio.float()
-    special = {"<image|>": IMAGE_END, "<|image>": IMAGE_BEGIN, "<|image|>": IMAGE}
-    special |= marks_of("gemma4")
-    words = {f"w{i}": i for i in range(IMAGE_END)} | special
+    words = {f"w{i}": i for i in range(IMAGE_END)} | SPECIAL
     tokenizer = Tokenizer(WordLevel(words, "w0"))
-    tokenizer.add_special_tokens([*special])
+    tokenizer.add_special_tokens([*SPECIAL])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "image_processor": {**PROCESSOR, **GEMMA4_PROCESSOR},

@@ -7,6 +7,7 @@ import json
 import wave
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +22,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.audio.input_checkpoints import END, FAMILIES, marks_of
+from tests.compiler.audio.input_checkpoints import FAMILIES, marks_of
 from tests.helpers import needs
 from tests.helpers.letter_tokens import FIRST, letters
 from tests.helpers.web_package import bridge
@@ -48,6 +49,17 @@ class Both:
     tab: str
 
 
+def in_letters(special: dict[str, int]) -> str:
+    """A tokenizer.json of one letter a token, as a tab has no WordLevel, with these tokens."""
+    tokenizer = json.loads(letters(min(special.values())))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    tokenizer["added_tokens"] = [
+        {"id": number, "content": text, "special": True, **flags}
+        for text, number in special.items()
+    ]
+    return json.dumps(tokenizer)
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -62,17 +74,17 @@ def both(
     needs.require_target("webgpu")
     folder = tmp_path_factory.mktemp(request.param)
     FAMILIES[request.param](folder)
-    tokenizer = json.loads(letters(END))  # a tab has no WordLevel
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     special = marks_of(request.param)
+    (folder / "tokenizer.json").write_text(in_letters(special))
     end, begin, mark = special
     sound = mark if request.param == "gemma4" else begin + mark + end
-    tokenizer["added_tokens"] = [
-        {"id": number, "content": text, "special": True, **flags}
-        for text, number in special.items()
-    ]
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "chat_template.jinja").write_text(TEMPLATE.replace("SOUND", repr(sound)))
+    with in_both(folder) as made:
+        yield made
+
+
+@contextmanager
+def in_both(folder: Path) -> Iterator[Both]:
     wanted = Options(quant="f32", max_batch=2, max_step_tokens=64, vision=True)
     out: dict[str, Path] = {}
     for target, choices in (("reference", Choices()), ("webgpu", Choices(f16=False))):
