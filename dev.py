@@ -333,16 +333,24 @@ def make_slow() -> None:
 
 @contextmanager
 def reading_tests() -> Iterator[None]:
-    """Collects all tests meanwhile: that leaves the bytecode of whatever they import, which each of
-    pytest's processes would else compile for itself. What is not done at the end is left."""
+    """Collects all tests meanwhile, once: that leaves the bytecode of all that they import, which
+    each of pytest's processes would else compile for itself."""
+    stamp = VENV / ".tests-read"
+    if stamp.exists():
+        yield
+        return
     command = [str(PYTHON), "-m", "pytest", "--collect-only", "-qq"]
     none = subprocess.DEVNULL
     child = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=none, stderr=none)
     try:
         yield
+        with waiting("reading the tests"):
+            child.wait()
+        stamp.touch()
     finally:
-        child.send_signal(signal.SIGINT)  # at which pytest removes its temporary folders
-        child.wait()
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)  # at which pytest removes its temporary folders
+            child.wait()
 
 
 def areas() -> dict[str, Path]:

@@ -11,18 +11,20 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     Anything,
     ByToken,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Many,
     Number,
+    Object,
     Text,
+    Use,
 )
-from mlcc.api.schema.schema import Field, Object, Use
 from tools.api_types.schema import (
     BODIES,
     PARTS,

@@ -11,18 +11,20 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     Anything,
     ByToken,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Many,
     Number,
+    Object,
     Text,
+    Use,
 )
-from mlcc.api.schema.schema import Field, Object, Use
 from tools.api_types.schema import (
     BODIES,
     ENCODERS,

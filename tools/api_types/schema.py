@@ -26,9 +26,8 @@ from mlcc.api.schema.chat_fields import (
     THINKING_SWITCH,
 )
 from mlcc.api.schema.image_fields import IMAGE_PART, IMAGE_URL
-from mlcc.api.schema.json_types import Integer, Number
 from mlcc.api.schema.message_fields import MESSAGE, REFUSAL_PART, TEXT_PART
-from mlcc.api.schema.schema import Field, Use
+from mlcc.api.schema.schema import Field, Integer, Number, Use
 from mlcc.api.schema.structured_output import (
     JSON_SCHEMA_FORMAT,
     RESPONSE_FORMAT,

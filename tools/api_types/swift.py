@@ -15,18 +15,20 @@ from typing import Any, NamedTuple
 
 from mlcc.api.openai_responses import shapes as responses
 from mlcc.api.openai_responses.fields import REASONING, RESPONSES, TEXT_CONFIG
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     Anything,
     ByToken,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Many,
     Number,
+    Object,
+    Tagged,
     Text,
 )
-from mlcc.api.schema.schema import Field, Object, Tagged
 from tools.api_types.kotlin import (
     alternatives,
     camel,

@@ -47,6 +47,9 @@ class Admission:
         self._defer_text = defer_text
         self._pools, self._sampling_groups, self._adapters = pools, sampling_groups, adapters
         self._media = media
+        groups, context = capacity.groups, capacity.context
+        self._longest = longest_sequence(capacity.pools, groups, context)
+        """Tokens of one sequence that the pools hold."""
         self._mask_words = AdjustLayout.of(capacity.layout, capacity.vocab_size).mask_words
 
     def make(
@@ -56,7 +59,7 @@ class Admission:
         InvalidRequestError if the request can never be answered as written."""
         self._validate(request, grammar)
         grammar = self._with_reasoning(request, grammar)
-        limit = token_limit(request, self._capacity)
+        limit = token_limit(request, self._capacity.context, self._longest)
         sampling = request.sampling
         texts = None if sampling.logprobs is None else self._texts
         writer = None if self._defer_text and not text_decides(sampling) else self._tokenizer
@@ -86,7 +89,8 @@ class Admission:
         seq.filter_state = FilterState.of(sampling, stream)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
-        seq.media = self._media.join(request)
+        if request.media or request.audio:
+            seq.media = self._media.join(request)
         if request.sampling_group:  # last: a group waits for its members
             try:
                 seq.sampling_group = self._sampling_groups.join(request, seq.prefix_keys)
@@ -112,7 +116,8 @@ class Admission:
             )
         vocab, context = self._capacity.vocab_size, self._capacity.context
         check_request(request, vocab, context, self._tokenizer is not None)
-        self._media.check(request)
+        if self._media.count or request.media or request.audio:
+            self._media.check(request)
         if request.media and request.sampling.prompt_logprobs:
             raise InvalidRequestError(
                 "log-probabilities of prompt tokens are not defined for images; leave out the "
@@ -131,19 +136,19 @@ class Admission:
         return ReasoningGrammar(request.reasoning, grammar, decode, words, ends)
 
 
-def token_limit(request: Request, capacity: Capacity) -> int:
-    """The most tokens, prompt and output together, that this request may reach.
+def token_limit(request: Request, context: int, longest: int) -> int:
+    """The most tokens, prompt and output together, that this request may reach. longest: the tokens
+    of one sequence that the pools hold.
 
     Raises InvalidRequestError if the prompt leaves no space in the context, or if prompt and output
     (`max_tokens`, but one token at least) need more pages than the pools have.
     """
     prompt, wanted = len(request.prompt), request.sampling.max_tokens
-    if prompt >= capacity.context:
-        raise too_long(f"{prompt} tokens", capacity.context)
-    most = capacity.context - prompt if wanted is None else max(1, wanted)
-    limit = min(prompt + most, capacity.context)
+    if prompt >= context:
+        raise too_long(f"{prompt} tokens", context)
+    most = context - prompt if wanted is None else max(1, wanted)
+    limit = min(prompt + most, context)
     # The last output token is never computed, so it needs no page.
-    longest = longest_sequence(capacity.pools, capacity.groups, capacity.context)
     if limit - 1 <= longest:
         return limit
     if wanted is None and prompt <= longest:

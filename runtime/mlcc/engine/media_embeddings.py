@@ -135,7 +135,9 @@ class MediaEmbeddings:
         self._free = list(range(slots))[::-1]
         self._known: OrderedDict[tuple[bytes, object], MediaRows] = OrderedDict()
         """By pixels and scope, the least recently used first."""
-        self._step = 0
+        self.step = 0
+        """The step being planned: images used from its beginning on stay where they are until the
+        next one is."""
 
     def join(self, request: Request) -> tuple[MediaSpan, ...]:
         """The tiles of a new request. Raises the errors of `check`, and CapacityError after two
@@ -228,15 +230,11 @@ class MediaEmbeddings:
                     self.to_encode.remove(media)
                     self._evict(media)
 
-    def begin_step(self, step: int) -> None:
-        """Images used from now on stay where they are until the next step is planned."""
-        self._step = step
-
     def hold(self, spans: Sequence[MediaSpan]) -> None:
         """A running sequence's window of sound stays where it is in this step."""
         for span in spans:
             if span.is_source and span.media.slots is not None:
-                span.media.step = self._step
+                span.media.step = self.step
 
     def ready_tokens(self, spans: Sequence[MediaSpan], start: int, count: int) -> int:
         """How many of the `count` tokens from `start` on may be computed now. Those of images may
@@ -274,12 +272,12 @@ class MediaEmbeddings:
                 return False
             media.slots = slots
             self.to_encode.append(media)
-        media.step = self._step
+        media.step = self.step
         return True
 
     def _allocate(self, rows: int) -> array[int] | None:
         """Free slots, of images that neither this step nor the driver needs; None = too few."""
-        idle = (i for i in self._known.values() if i.ready and i.step != self._step)
+        idle = (i for i in self._known.values() if i.ready and i.step != self.step)
         for media in sorted(idle, key=lambda media: media.step):
             if len(self._free) >= rows:
                 break

@@ -200,7 +200,8 @@ class OutputProcessor:
                 self._adapters.leave(seq.adapter)
             if seq.sampling_group is not None:
                 self._sampling_groups.leave(seq.request)
-            self._media.leave(seq.media)
+            if seq.media:
+                self._media.leave(seq.media)
             self._scheduler.remove(seq)
         except Exception as error:
             self.damage = error

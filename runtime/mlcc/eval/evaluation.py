@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from mlcc.api.openai.requests import parse_chat
-from mlcc.api.schema.json_types import Text
+from mlcc.api.schema.schema import Text
 from mlcc.engine.batch.batch import Batch, Capacity
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams

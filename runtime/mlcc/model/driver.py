@@ -104,7 +104,8 @@ class Driver:
         while len(self._tickets) < self._depth:
             self._planning = True
             self._run_draft()
-            self._adapters.swap_in()
+            if self.engine.adapters.to_load:
+                self._adapters.swap_in()
             if self.engine.media.to_encode:
                 if self._tickets:  # rows are written between steps
                     break

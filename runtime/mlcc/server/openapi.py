@@ -20,18 +20,21 @@ from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
 from mlcc.api.openai import batch_shapes, shapes
 from mlcc.api.openai_responses import shapes as responses_shapes
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     ByToken,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     JsonType,
     Many,
     Number,
+    Object,
+    Tagged,
     Text,
+    Use,
 )
-from mlcc.api.schema.schema import Field, Object, Tagged, Use
 from mlcc.api.tgi import shapes as tgi_shapes
 from mlcc.errors import MlccError
 from mlcc.service.http.routes import (

@@ -32,7 +32,7 @@ from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import FinishReason, Request
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.observer import AnswerTotals, FinishedRequest, Observer, ObserverGroup
+from mlcc.service.observer import FinishedRequest, Observer, ObserverGroup
 
 Forget = Callable[[str, bool], None]
 """Called once per request id, with whether the request finished."""
@@ -269,6 +269,33 @@ class RequestState:
                 self.request.background,
             )
         )
+
+
+@dataclass(slots=True)
+class AnswerTotals:
+    """An observer that counts the answers of an engine since it was loaded; seconds are from an
+    answer's submission to its end."""
+
+    complete: int = 0
+    complete_s: float = 0.0
+    failed: int = 0
+    """Those that ended as errors, and the cancelled ones."""
+    failed_s: float = 0.0
+    last_end: float = 0.0
+    """Unix time of the last end; 0 = none ended."""
+
+    def first_token(self, tenant: str, seconds: float, /) -> None:
+        pass
+
+    def restarted(self) -> None:
+        pass
+
+    def done(self, done: FinishedRequest, /) -> None:
+        self.last_end = time.time()
+        if done.reason in ("error", "cancelled"):
+            self.failed, self.failed_s = self.failed + 1, self.failed_s + done.total
+        else:
+            self.complete, self.complete_s = self.complete + 1, self.complete_s + done.total
 
 
 class EngineClient(ABC):

@@ -331,10 +331,12 @@ async def _generate_chat(
     served.check_model(parsed.delivery.model)
     served.check_generates()
     context = served.engine.capacity.context
-    structure, left_out = await enforceable(
-        served.text, served.prompts, parsed.structure, time_left, request.offload
-    )
-    parsed = replace(parsed, structure=structure)
+    left_out: list[str] = []
+    if (structure := parsed.structure) is not None:
+        structure, left_out = await enforceable(
+            served.text, served.prompts, structure, time_left, request.offload
+        )
+        parsed = replace(parsed, structure=structure)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     structure = await plan.structure(served.prompts, time_left, request.offload)
     try:
@@ -383,10 +385,12 @@ async def _generate_completion(
     time_left = served.clock(request, started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
-    structure, left_out = await enforceable(
-        served.text, served.prompts, parsed.structure, time_left, request.offload
-    )
-    parsed = replace(parsed, structure=structure)
+    left_out: list[str] = []
+    if (structure := parsed.structure) is not None:
+        structure, left_out = await enforceable(
+            served.text, served.prompts, structure, time_left, request.offload
+        )
+        parsed = replace(parsed, structure=structure)
     ignored = served.named(ignored, [names.of(path) for path in left_out])
     if parsed.suffix:
         parsed = _with_infill(served, parsed)
@@ -440,7 +444,8 @@ def _submit(
     parse_sampling = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
     params = to_params(parse_sampling, served.text.sampling, max_tokens=limit)
     delivery = parsed.delivery
-    adapter = delivery.model if delivery.model in served.engine.adapters else ""
+    named = delivery.model  # the model, or one of its adapters
+    adapter = named if named and named in served.engine.adapters else ""
     requests = [
         Request(
             f"{head.id}-{index}-{number}",

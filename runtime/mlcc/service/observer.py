@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,24 +79,3 @@ class ObserverGroup:
     def restarted(self) -> None:
         for observer in self._observers:
             observer.restarted()
-
-
-@dataclass(slots=True)
-class AnswerTotals(NullObserver):
-    """Counts the answers of an engine since it was loaded; seconds are from an answer's submission
-    to its end."""
-
-    complete: int = 0
-    complete_s: float = 0.0
-    failed: int = 0
-    """Those that ended as errors, and the cancelled ones."""
-    failed_s: float = 0.0
-    last_end: float = 0.0
-    """Unix time of the last end; 0 = none ended."""
-
-    def done(self, done: FinishedRequest, /) -> None:
-        self.last_end = time.time()
-        if done.reason in ("error", "cancelled"):
-            self.failed, self.failed_s = self.failed + 1, self.failed_s + done.total
-        else:
-            self.complete, self.complete_s = self.complete + 1, self.complete_s + done.total

@@ -31,14 +31,12 @@ _MAY_BE_LESS = ("invalid_structure", "unsupported_keyword")
 async def enforceable(
     text: ModelText,
     prompts: Prompts,
-    structure: Structure | None,
+    structure: Structure,
     time_left: TimeLeft,
     offload: Offload,
-) -> tuple[Structure | None, list[str]]:
+) -> tuple[Structure, list[str]]:
     """The constraint as far as it can be enforced, and the paths of what is left out of a schema
     that is not strict. Raises MlccError if answers cannot be constrained to it."""
-    if structure is None:
-        return None, []
     check_built(text, structure)
     refused: MlccError | None = None
     candidates = _candidates(structure)

@@ -242,6 +242,8 @@ class ServedModel:
     def named(self, headers: Mapping[str, str], keywords: Sequence[str]) -> dict[str, str]:
         """The response header, which also names these keywords of schemas, by their paths. Raises
         InvalidRequestError for the first one if fields are strict."""
+        if not keywords:
+            return dict(headers)
         errors = [
             InvalidRequestError(
                 f"'{path[:MOST_PATH]}' is a keyword that answers cannot be held to; leave it out, "
@@ -256,7 +258,9 @@ class ServedModel:
     def _ignored(self, found: list[InvalidRequestError]) -> dict[str, str]:
         """The response header that names unknown fields; each is logged once. Raises
         InvalidRequestError for the first one if fields are strict."""
-        if found and self._bounds.strict_fields:
+        if not found:
+            return {}
+        if self._bounds.strict_fields:
             raise found[0]
         for error in found:
             if len(self._logged) < MOST_LOGGED and error.message not in self._logged:
@@ -285,7 +289,7 @@ class ServedModel:
     @property
     def hears(self) -> bool:
         """Whether prompts may have sound."""
-        return self.text.hears
+        return self.text.audio_input is not None
 
     @property
     def reads(self) -> Modalities:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from mlcc.api.errors import internal_error
-from mlcc.api.schema.json_types import Text
+from mlcc.api.schema.schema import Text
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.service.batches import Batches, no_batches
 from mlcc.service.http.router import Router, batch_handler, handler, service_handler

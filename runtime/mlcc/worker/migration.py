@@ -26,20 +26,17 @@ class Migrator:
 
     def __init__(self, model: Model, driver: Driver | EncoderDriver) -> None:
         self._model, self._driver = model, driver
-        self._migrating: set[str] = set()
-
-    def migrate(self, request_id: str) -> None:
-        """Export this request after its first token."""
-        self._migrating.add(request_id)
+        self.migrating: set[str] = set()
+        """Requests to export after their first token."""
 
     def exports(self, events: Sequence[Event]) -> Iterator[Reply]:
         """Yield the replies for requests that have their first token among `events`. Raises
         DeviceLostError, and what a step in flight raises."""
         ended = {event.request_id for event in events if isinstance(event, Finished)}
         started = {e.request_id for e in events if isinstance(e, TextDelta) and e.token_ids}
-        for request_id in sorted(self._migrating & started - ended):
+        for request_id in sorted(self.migrating & started - ended):
             yield from self._export(request_id)
-        self._migrating -= started | ended
+        self.migrating -= started | ended
 
     def resume(self, name: str, data: bytes) -> tuple[list[Event], Imported]:
         """Resume an exported request. Also returns the events of the steps in flight. Raises

@@ -291,7 +291,7 @@ class Worker:
                 for request, grammar in self._grammars.completed():
                     self._add(request, grammar)
                 self._cancel_failed()
-                if self._driver.has_work and not self._stopped:
+                if self._driver.engine.has_work and not self._stopped:
                     self._step()
         finally:
             self._grammars.close()
@@ -309,8 +309,9 @@ class Worker:
             events = self._driver.step()
             if events:
                 self._output.send(Events(events))
-                for reply in self._migrator.exports(events):
-                    self._output.send(reply)
+                if self._migrator.migrating:
+                    for reply in self._migrator.exports(events):
+                        self._output.send(reply)
         except BaseException as error:
             self._output.send(Dropped(_refusal(error)))
 
@@ -321,7 +322,7 @@ class Worker:
 
     def _poll_timeout(self) -> float | None:
         """Seconds to wait for a command; None = no limit."""
-        if self._driver.has_work:
+        if self._driver.engine.has_work:
             return 0
         return _GRAMMAR_POLL_S if self._grammars.busy else None
 
@@ -329,7 +330,7 @@ class Worker:
         engine = self._driver.engine
         if isinstance(command, Add):
             if command.migrate:
-                self._migrator.migrate(command.request.id)
+                self._migrator.migrating.add(command.request.id)
             if command.request.structure is not None and self._grammars.available:
                 self._grammars.open(command.request)
             else:

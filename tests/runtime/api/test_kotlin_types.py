@@ -12,9 +12,8 @@ from mlcc.api.schema.chat_fields import (
     CHAT,
     COMPLETION,
 )
-from mlcc.api.schema.json_types import Either, Flag, Integer, Many, Number, Text
 from mlcc.api.schema.message_fields import MESSAGE
-from mlcc.api.schema.schema import Use, honoured
+from mlcc.api.schema.schema import Either, Flag, Integer, Many, Number, Text, Use, honoured
 from tools.api_types import kotlin
 
 

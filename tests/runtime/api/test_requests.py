@@ -18,8 +18,7 @@ from mlcc.api.openai.requests import (
     to_params,
 )
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.json_types import Either, Integer, Many, Number, Text
-from mlcc.api.schema.schema import Use
+from mlcc.api.schema.schema import Either, Integer, Many, Number, Text, Use
 from mlcc.api.schema.unknown_fields import header, unknown
 from mlcc.artifact.generation_config import FORBIDS
 from mlcc.engine.request import SamplingParams

@@ -9,9 +9,8 @@ import pytest
 
 from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.json_types import ByToken, Either, Flag, Integer, Many, Number, Text
 from mlcc.api.schema.message_fields import MESSAGE, MESSAGE_CONTENT
-from mlcc.api.schema.schema import Use, honoured
+from mlcc.api.schema.schema import ByToken, Either, Flag, Integer, Many, Number, Text, Use, honoured
 from tools.api_types import swift
 from tools.api_types.kotlin import camel
 

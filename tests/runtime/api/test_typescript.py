@@ -11,7 +11,7 @@ import pytest
 
 from mlcc.api.openai import shapes
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.json_types import Flag, Integer, Many, Text
+from mlcc.api.schema.schema import Flag, Integer, Many, Text
 from tools import step_tables
 from tools.api_types import typescript
 

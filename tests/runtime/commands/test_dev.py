@@ -320,17 +320,32 @@ with ThreadPoolExecutor(1) as pool:
 def test_the_tests_bytecode_is_made_while_the_page_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a process that ends with the build, finished or not."""
+    """By a process that is waited for, unless the build fails; once in an environment."""
     spec = importlib.util.spec_from_file_location("mlcc_dev", ROOT / "dev.py")
     assert spec and spec.loader
     dev: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(dev)
-    program, seen = tmp_path / "python", tmp_path / "seen"
-    program.write_text(f'#!/bin/sh\necho "$@" > {seen}.new\nmv {seen}.new {seen}\nexec sleep 60\n')
+    program, seen, go = tmp_path / "python", tmp_path / "seen", tmp_path / "go"
+    waits = f"for i in $(seq 6000); do [ -e {go} ] && exit; sleep 0.01; done"
+    program.write_text(f'#!/bin/sh\necho "$@" > {seen}.new\nmv {seen}.new {seen}\n{waits}\n')
     program.chmod(0o755)
     monkeypatch.setattr(dev, "PYTHON", program)
-    begin = time.monotonic()
-    with dev.reading_tests():
+    monkeypatch.setattr(dev, "VENV", tmp_path)
+
+    def read() -> str:
         while not seen.exists():
             time.sleep(0.01)
-    assert "--collect-only" in seen.read_text() and time.monotonic() - begin < 50
+        words = seen.read_text()
+        seen.unlink()
+        return words
+
+    begin = time.monotonic()
+    with pytest.raises(SystemExit), dev.reading_tests():
+        assert "--collect-only" in read()
+        sys.exit(1)
+    with dev.reading_tests():
+        assert "--collect-only" in read()
+        go.touch()
+    with dev.reading_tests():
+        pass
+    assert not seen.exists() and time.monotonic() - begin < 50

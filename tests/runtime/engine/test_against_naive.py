@@ -13,7 +13,7 @@ from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.admission import token_limit
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.kv_cache.cache_manager import pages_for
+from mlcc.engine.kv_cache.cache_manager import longest_sequence, pages_for
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import InvalidRequestError
 from tests.runtime.engine.helpers import naive
@@ -230,7 +230,8 @@ def play(driver: Driver, todo: list[Arrival]) -> list[Arrival]:
 def check_answer(
     got: Got, request: Request, number: int, capacity: Capacity, eos: set[int]
 ) -> None:
-    limit = token_limit(request, capacity)
+    longest = longest_sequence(capacity.pools, capacity.groups, capacity.context)
+    limit = token_limit(request, capacity.context, longest)
     want = naive.answer(request, number, capacity, eos, TOKENIZER, base=7, limit=limit)
     assert got.finished is not None
     assert got.finished.prompt_tokens == len(request.prompt)

@@ -11,8 +11,7 @@ import pytest
 
 from mlcc.api.openai import shapes
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.json_types import Flag, Integer, Many, Text
-from mlcc.api.schema.schema import Use
+from mlcc.api.schema.schema import Flag, Integer, Many, Text, Use
 from tools.api_types import python
 
 ROOT = Path(__file__).parents[3]

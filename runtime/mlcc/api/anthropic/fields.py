@@ -8,19 +8,24 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.schema.chat_fields import MAX_STOP, SAMPLING
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     ANYTHING,
     NOT_EMPTY,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Json,
     Many,
+    Object,
+    Tagged,
     Text,
+    honoured,
+    metadata,
+    not_built,
     refuse,
 )
-from mlcc.api.schema.schema import Field, Object, Tagged, honoured, metadata, not_built
 from mlcc.api.schema.structured_output import SCHEMA
 
 COUNT = Integer(1, 2**31 - 1)

@@ -28,8 +28,8 @@ from mlcc.api.schema.chat_fields import (
 )
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.image_fields import base64_part, left_out
-from mlcc.api.schema.json_types import Json
 from mlcc.api.schema.modalities import TEXT_ONLY, Modalities
+from mlcc.api.schema.schema import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 

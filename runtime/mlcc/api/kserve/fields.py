@@ -6,7 +6,7 @@ from typing import Any
 
 from mlcc.api.openai.embeddings import CUT, MOST_TEXTS
 from mlcc.api.schema.chat_fields import MAX_STOP
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     ANYTHING,
     NOT_EMPTY,
     Custom,
@@ -15,10 +15,13 @@ from mlcc.api.schema.json_types import (
     Integer,
     Json,
     Many,
+    Object,
     Text,
+    honoured,
+    metadata,
+    not_built,
     refuse,
 )
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
 
 BYTES, FP32 = "BYTES", "FP32"
 _SIZE = Integer(0, 2**31 - 1)

@@ -10,7 +10,8 @@ from typing import Any
 from mlcc.api.openai.embeddings import INPUT
 from mlcc.api.schema.chat_fields import COMMON as OPENAI_COMMON
 from mlcc.api.schema.chat_fields import PROMPT, PROMPT_END, SAMPLING, TOKEN
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.message_fields import MESSAGE
+from mlcc.api.schema.schema import (
     ANYTHING,
     NOT_EMPTY,
     Custom,
@@ -19,11 +20,13 @@ from mlcc.api.schema.json_types import (
     Json,
     Many,
     Number,
+    Object,
     Text,
+    honoured,
+    metadata,
+    not_built,
     refuse,
 )
-from mlcc.api.schema.message_fields import MESSAGE
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
 from mlcc.api.schema.structured_output import STRUCTURE
 from mlcc.api.schema.tool_fields import TOOL
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS

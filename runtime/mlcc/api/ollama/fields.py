@@ -10,20 +10,24 @@ from collections.abc import Mapping
 
 from mlcc.api.openai.embeddings import MOST_TEXTS
 from mlcc.api.schema.chat_fields import SAMPLING
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     ANYTHING,
     NOT_EMPTY,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Json,
     Many,
     Number,
+    Object,
     Text,
+    honoured,
+    metadata,
+    not_built,
     refuse,
 )
-from mlcc.api.schema.schema import Field, Object, honoured, metadata, not_built
 
 EFFORTS = ("low", "medium", "high", "max")
 

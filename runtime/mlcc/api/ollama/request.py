@@ -14,7 +14,7 @@ from mlcc.api.schema.chat_fields import (
 )
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.image_fields import base64_part, left_out
-from mlcc.api.schema.json_types import NOT_EMPTY
+from mlcc.api.schema.schema import NOT_EMPTY
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from mlcc.api.schema.json_types import NOT_EMPTY, Integer, Text
 from mlcc.api.schema.metadata_field import PAIRS
-from mlcc.api.schema.schema import Object, honoured
+from mlcc.api.schema.schema import NOT_EMPTY, Integer, Object, Text, honoured
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 

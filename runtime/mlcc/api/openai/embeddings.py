@@ -11,7 +11,7 @@ from typing import Any
 from mlcc.api.schema.chat_fields import (
     TOKEN,
 )
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     NOT_EMPTY,
     Custom,
     Either,
@@ -20,10 +20,12 @@ from mlcc.api.schema.json_types import (
     Json,
     Many,
     Number,
+    Object,
     Text,
+    honoured,
+    metadata,
     refuse,
 )
-from mlcc.api.schema.schema import Object, honoured, metadata
 from mlcc.errors import UnsupportedError
 
 MOST_TEXTS = 2048

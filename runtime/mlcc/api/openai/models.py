@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 from mlcc.api.openai.shapes import ImageSize, Model, ModelPermission, ModelState
@@ -42,7 +43,7 @@ class ModelInfo:
         """Whether prompts may have images."""
         return self.image_size is not None
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """OpenAI's `system_fingerprint`; "" without a digest."""
         return self.digest and f"fp_{self.digest[:12]}"

@@ -20,9 +20,8 @@ from mlcc.api.schema.chat_fields import (
     prediction_of,
     reasoning_options,
 )
-from mlcc.api.schema.json_types import Json
 from mlcc.api.schema.message_fields import messages_of
-from mlcc.api.schema.schema import Object
+from mlcc.api.schema.schema import Json, Object
 from mlcc.api.schema.structured_output import structure_of
 from mlcc.api.schema.tool_fields import NO_TOOLS, ToolUse, tool_use
 from mlcc.engine.batch.random import derive_seed

@@ -25,8 +25,8 @@ from mlcc.api.openai.shapes import (
     ToolCallDelta,
     Usage,
 )
-from mlcc.api.parsers.answer import AnswerReader
 from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, OutputParser, ReasoningDelta
+from mlcc.api.parsers.output_format import AnswerReader
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import FinishReason as EngineReason
 from mlcc.engine.text.logprobs import TokenLogprob

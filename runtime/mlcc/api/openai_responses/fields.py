@@ -12,16 +12,21 @@ from functools import cache
 from mlcc.api.openai_responses.item_fields import item_of
 from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
-from mlcc.api.schema.json_types import (
-    NOT_EMPTY,
-    Either,
-    Flag,
-    Many,
-    Text,
-)
 from mlcc.api.schema.metadata_field import PAIRS
 from mlcc.api.schema.modalities import ALL, Modalities
-from mlcc.api.schema.schema import Field, Object, Tagged, honoured, metadata, not_built
+from mlcc.api.schema.schema import (
+    NOT_EMPTY,
+    Either,
+    Field,
+    Flag,
+    Many,
+    Object,
+    Tagged,
+    Text,
+    honoured,
+    metadata,
+    not_built,
+)
 from mlcc.api.schema.structured_output import SCHEMA
 
 INCLUDABLE = (

@@ -8,9 +8,19 @@ from typing import Any
 
 from mlcc.api.schema.audio_fields import INPUT_AUDIO
 from mlcc.api.schema.image_fields import DATA_URL, DETAIL
-from mlcc.api.schema.json_types import NOT_EMPTY, Either, Many, Text
 from mlcc.api.schema.modalities import Modalities
-from mlcc.api.schema.schema import Object, Tagged, Use, honoured, metadata, not_built
+from mlcc.api.schema.schema import (
+    NOT_EMPTY,
+    Either,
+    Many,
+    Object,
+    Tagged,
+    Text,
+    Use,
+    honoured,
+    metadata,
+    not_built,
+)
 
 NO_IMAGES = "this model sees no images: leave them out, or say in words what they show"
 NO_SOUND = "this model hears nothing: send a transcript, or load one that hears, as Qwen2-Audio"

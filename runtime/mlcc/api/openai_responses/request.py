@@ -23,9 +23,8 @@ from mlcc.api.schema.chat_fields import (
 )
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.image_fields import left_out, url_part
-from mlcc.api.schema.json_types import Json, Text
 from mlcc.api.schema.modalities import TEXT_ONLY, Modalities
-from mlcc.api.schema.schema import Tagged
+from mlcc.api.schema.schema import Json, Tagged, Text
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
 

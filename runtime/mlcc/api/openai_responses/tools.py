@@ -12,8 +12,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from mlcc.api.schema.json_types import ANYTHING, NOT_EMPTY, Custom, Flag, Json, Many, Text, refuse
-from mlcc.api.schema.schema import Object, Tagged, honoured, metadata
+from mlcc.api.schema.schema import (
+    ANYTHING,
+    NOT_EMPTY,
+    Custom,
+    Flag,
+    Json,
+    Many,
+    Object,
+    Tagged,
+    Text,
+    honoured,
+    metadata,
+    refuse,
+)
 from mlcc.errors import InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass
 

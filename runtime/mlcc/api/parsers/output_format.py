@@ -99,6 +99,36 @@ def _tools(use: ToolUse) -> Tools:
     return {tool.name: tool.parameters for tool in use.tools}
 
 
+class AnswerReader:
+    """Parses one answer as it is generated, and counts the tokens of its reasoning. parser: None =
+    the answer is plain text."""
+
+    def __init__(self, parser: OutputParser | None) -> None:
+        self._parser = parser
+        self.reasoning_tokens = 0
+        """Tokens between the marks of its reasoning."""
+        self._pending = 0
+        """Tokens that belong to the reasoning unless they are its closing mark."""
+
+    def push(self, text: str, tokens: int) -> list[Delta]:
+        """Parse more text, the newest of `tokens` tokens."""
+        if self._parser is None:
+            return [ContentDelta(text)] if text else []
+        if self._parser.place != "answer":
+            self._pending += tokens
+        deltas = self._parser.push(text) if text else []
+        place = self._parser.place
+        if place == "reasoning":
+            self.reasoning_tokens += self._pending
+        if place != "mark":
+            self._pending = 0
+        return deltas
+
+    def flush(self, cut: bool) -> list[Delta]:
+        """The remaining parts, at the end of the text. cut: the token limit ended it."""
+        return [] if self._parser is None else self._parser.flush(cut)
+
+
 class ContentFinder:
     """A `ContentParser`: where the content of an answer is, as its parser finds it."""
 

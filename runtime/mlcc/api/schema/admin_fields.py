@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc.api.schema.json_types import NOT_EMPTY, Flag
-from mlcc.api.schema.schema import Object, honoured
+from mlcc.api.schema.schema import NOT_EMPTY, Flag, Object, honoured
 
 LOAD_LORA = Object(
     "LoadLora",

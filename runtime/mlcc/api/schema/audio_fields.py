@@ -11,8 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mlcc.api.schema.image_fields import LeftOut, left_out
-from mlcc.api.schema.json_types import Json, Text
-from mlcc.api.schema.schema import Object, honoured
+from mlcc.api.schema.schema import Json, Object, Text, honoured
 from mlcc.errors import InvalidRequestError
 from mlcc.limits import default
 from mlcc.multimodal.audio.encoded import EncodedAudio

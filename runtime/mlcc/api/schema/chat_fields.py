@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.message_fields import MESSAGE, TEXT_CONTENT
+from mlcc.api.schema.sampling_fields import FILTERS, LAST_TOKENS
+from mlcc.api.schema.schema import (
     ANYTHING,
     NOT_EMPTY,
     ByToken,
@@ -28,12 +30,14 @@ from mlcc.api.schema.json_types import (
     Json,
     Many,
     Number,
+    Object,
     Text,
+    honoured,
+    metadata,
+    not_built,
     refuse,
+    sampling,
 )
-from mlcc.api.schema.message_fields import MESSAGE, TEXT_CONTENT
-from mlcc.api.schema.sampling_fields import FILTERS, LAST_TOKENS
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.schema.structured_output import STRUCTURE
 from mlcc.api.schema.tool_fields import TOOLS
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS

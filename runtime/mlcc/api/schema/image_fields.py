@@ -12,8 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mlcc.api.schema.json_types import Custom, Json, Text, refuse
-from mlcc.api.schema.schema import Object, honoured
+from mlcc.api.schema.schema import Custom, Json, Object, Text, honoured, refuse
 from mlcc.errors import InvalidRequestError, UnsupportedError, printable
 from mlcc.limits import default
 from mlcc.multimodal.header import EncodedImage

@@ -7,8 +7,20 @@ from typing import Any
 
 from mlcc.api.schema.audio_fields import AUDIO_PART, AudioPart, audio_part
 from mlcc.api.schema.image_fields import IMAGE_PART, ImagePart, LeftOut, left_out, openai_part
-from mlcc.api.schema.json_types import NOT_EMPTY, Custom, Either, Flag, Json, Many, Text, refuse
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.schema import (
+    NOT_EMPTY,
+    Custom,
+    Either,
+    Flag,
+    Json,
+    Many,
+    Object,
+    Text,
+    honoured,
+    metadata,
+    not_built,
+    refuse,
+)
 from mlcc.api.schema.tool_fields import MESSAGE_TOOLS
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.multimodal.placeholders import MediaCollector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlcc.api.schema.json_types import ANYTHING, Custom, Json, Text, refuse
+from mlcc.api.schema.schema import ANYTHING, Custom, Json, Text, refuse
 
 MOST_PAIRS, MOST_KEY, MOST_VALUE = 16, 64, 512
 """OpenAI's limits."""

@@ -4,8 +4,17 @@ Face transformers. `mlcc.engine.batch.filters` defines what each does, and their
 
 from __future__ import annotations
 
-from mlcc.api.schema.json_types import Custom, Integer, Json, Many, Number, Text, refuse
-from mlcc.api.schema.schema import not_built, sampling
+from mlcc.api.schema.schema import (
+    Custom,
+    Integer,
+    Json,
+    Many,
+    Number,
+    Text,
+    not_built,
+    refuse,
+    sampling,
+)
 from mlcc.engine.request import LEAST
 from mlcc.errors import UnsupportedError
 

@@ -9,8 +9,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mlcc.api.schema.json_types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.schema import (
+    ANYTHING,
+    Custom,
+    Flag,
+    Json,
+    Many,
+    Object,
+    Text,
+    honoured,
+    metadata,
+    not_built,
+    refuse,
+)
 from mlcc.errors import InvalidRequestError, UnsupportedError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
 

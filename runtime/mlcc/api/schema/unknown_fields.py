@@ -9,17 +9,22 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from mlcc.api.schema.json_types import (
+from mlcc.api.schema.schema import (
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Json,
     Many,
     Number,
+    Object,
+    Tagged,
     Text,
+    Use,
+    is_neutral,
+    refusal,
 )
-from mlcc.api.schema.schema import Field, Object, Tagged, Use, is_neutral, refusal
 from mlcc.errors import InvalidRequestError
 
 SCALARS = (Number, Integer, Flag, Text)

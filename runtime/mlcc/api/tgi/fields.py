@@ -10,8 +10,19 @@ from mlcc.api.schema.chat_fields import (
     MOST_ANSWERS,
     SEED,
 )
-from mlcc.api.schema.json_types import ANYTHING, NOT_EMPTY, Flag, Integer, Many, Number, Text
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.schema import (
+    ANYTHING,
+    NOT_EMPTY,
+    Flag,
+    Integer,
+    Many,
+    Number,
+    Object,
+    Text,
+    honoured,
+    metadata,
+    not_built,
+)
 
 LEAST = 1e-6
 """TGI's bounds leave 0 out."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from mlcc.artifact.expert_weights import expert_matrices
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, EmbeddingsInfo, page_shape
-from mlcc.device.check_batch import check_embeddings, check_pages, require
+from mlcc.device.check_batch import BadBatchError, check_embeddings, check_pages
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.errors import error_of
 from mlcc.device.compiled_model import CompiledModel
@@ -138,7 +138,8 @@ class CompiledExecutor:
         the kernel's message if it fails."""
         self._stage(batch)
         if adjustments is not None:
-            require(adjustments.layout == self._adjust_layout, "adjustments of another layout")
+            if adjustments.layout != self._adjust_layout:
+                raise BadBatchError("adjustments of another layout")
             used = adjustments.used_words
             if adjustments.words is not self._adjustments:
                 self._adjustments[:used] = adjustments.words[:used]
@@ -152,10 +153,12 @@ class CompiledExecutor:
         if self._closed:
             raise DeviceError("the executor is closed")
         layout = self.capacity.layout
-        require(batch.layout is layout or batch.layout == layout, "a batch of another layout")
+        if batch.layout is not layout and batch.layout != layout:
+            raise BadBatchError("a batch of another layout")
         if batch.words is not self._words:
             used = batch.used_words
-            require(0 <= used <= layout.words, f"a batch of {used} words")
+            if not 0 <= used <= layout.words:
+                raise BadBatchError(f"a batch of {used} words")
             self._words[:used] = batch.words[:used]
 
     def collect(self, ticket: int) -> Result:

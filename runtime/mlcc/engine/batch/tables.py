@@ -188,7 +188,7 @@ class StepLayout:
         more = (*(MTP if self.has_mtp else ()), *(ADAPTED if self.adapter_slots else ()))
         return Table("header", (*HEADER, *lists, *more), 1, 0)
 
-    @property
+    @cached_property
     def has_mtp(self) -> bool:
         """Whether the library has `forward_mtp`."""
         return "hidden_row" in self.token_columns

@@ -19,19 +19,16 @@ class Isolation:
     """The suspects of one engine."""
 
     def __init__(self) -> None:
+        self.active = False
+        """Whether suspects are left."""
         self._groups: deque[list[TokenSequence]] = deque()
         """Groups to run, one after another; the first one runs now."""
         self._lengths: dict[TokenSequence, int] = {}
         """Tokens of each sequence of the first group when it began; empty = it has not begun."""
 
-    @property
-    def active(self) -> bool:
-        """Whether suspects are left."""
-        return bool(self._groups)
-
     def may_run(self, seq: TokenSequence) -> bool:
         """Whether the sequence may be in the next step."""
-        return not self._groups or seq in self._lengths
+        return not self.active or seq in self._lengths
 
     def failed(self, suspects: Sequence[TokenSequence]) -> TokenSequence | None:
         """A step failed; outside of an isolation any of `suspects` may be the cause. Returns the
@@ -43,9 +40,11 @@ class Isolation:
         self._lengths = {}
         group = [seq for seq in group if not seq.finished]
         if len(group) <= 1:
+            self.active = bool(self._groups)
             return group[0] if group else None
         middle = len(group) // 2
         self._groups.extendleft((group[middle:], group[:middle]))
+        self.active = True
         return None
 
     def advance(self) -> bool:
@@ -63,9 +62,11 @@ class Isolation:
             self._lengths = {seq: len(seq.tokens) for seq in live}
             if not live:
                 self._groups.popleft()
+        self.active = bool(self._groups)
         return self.active
 
     def clear(self) -> None:
         """No request is a suspect any more."""
         self._groups.clear()
         self._lengths = {}
+        self.active = False

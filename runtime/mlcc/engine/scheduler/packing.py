@@ -226,10 +226,12 @@ class DecodeStep:
 
     @staticmethod
     def may_follow(chunks: Sequence[Chunk], rows: Sequence[Row]) -> bool:
-        """Whether a step only decodes and the next token depends on nothing but the last. False if
-        the prefix cache took a state: the next step then reads another slot than it writes."""
+        """Whether a step only decodes, no sequence is at its limit, and the next token depends on
+        nothing but the last. False if the prefix cache took a state: the next step then reads
+        another slot than it writes."""
         return len(rows) == len(chunks) and all(
-            n == 1 and seq.is_plain and _state_in_place(seq) for seq, n in chunks
+            n == 1 and seq.planned < seq.limit and seq.is_plain and _state_in_place(seq)
+            for seq, n in chunks
         )
 
     def step(self, number: int, into: memoryview | None) -> Batch | None:

@@ -283,7 +283,7 @@ class Scheduler:
 
         Allocates pages and preempts for them, but leaves `computed` to packing.
         """
-        self._media.begin_step(step)
+        self._media.step = step
         for seq in self.running:
             if seq.media:
                 self._media.hold(seq.media)
@@ -318,7 +318,11 @@ class Scheduler:
     def _may_start(self, seq: TokenSequence) -> bool:
         """Whether a waiting sequence may run in the step being planned."""
         aside = self._foreground_only and seq.request.background
-        return self.isolation.may_run(seq) and not aside
+        return not aside and not self._is_isolated(seq)
+
+    def _is_isolated(self, seq: TokenSequence) -> bool:
+        """Whether only other sequences may run, after a failure."""
+        return self.isolation.active and not self.isolation.may_run(seq)
 
     def _short_prompts(self) -> int:
         """Short prompts that could run in this step."""
@@ -344,7 +348,7 @@ class Scheduler:
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
             index += 1
-            if not self.isolation.may_run(seq):
+            if self._is_isolated(seq):
                 continue
             if not seq.runnable(step) or self.draft_planner.must_wait(seq):
                 continue

@@ -10,6 +10,7 @@ from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Request
 from mlcc.engine.admission import token_limit
 from mlcc.engine.batch.batch import Result
+from mlcc.engine.kv_cache.cache_manager import longest_sequence
 from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.spec_decode.speculator import AcceptanceRates, Proposal, Speculator
 from tests.runtime.engine.helpers import naive
@@ -79,7 +80,8 @@ def knowing(
 
     def opened(request: Request, tokens: array[int], tree: RadixTree, scope: Hashable) -> Knowing:
         nonlocal count
-        limit = token_limit(request, capacity)
+        most = longest_sequence(capacity.pools, capacity.groups, capacity.context)
+        limit = token_limit(request, capacity.context, most)
         want = naive.answer(request, count, capacity, eos, ByteTokenizer(), base=7, limit=limit)
         count += 1
         return Knowing(tokens, [*request.prompt, *want.tokens, *eos], wrong, draw)
