@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from train import Batches
-from train_mtp import DEPTH, arguments, fit, frozen
+from train import Batch, Batches
+from train_mtp import DEPTH, ChainAttention, arguments, fit, frozen, in_answers
 from transformers import LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
 
@@ -53,20 +53,16 @@ class Eagle(nn.Module):
         with torch.no_grad():
             self.lm_head.weight.copy_(model.lm_head.weight[tokens])
 
-    def forward(self, embedded: Tensor, x: Tensor, first: int, rotary: nn.Module) -> Tensor:
-        """States [rows, n, hidden] at the positions from `first` on."""
-        layer, count = self.midlayer, x.shape[1]
-        both = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(x)], -1)
-        positions = torch.arange(first, first + count)[None]
-        mask = torch.full((count, count), -torch.inf).triu(1)[None, None]
-        angles = rotary(x, positions)
-        seen, _ = layer.self_attn(both, attention_mask=mask, position_embeddings=angles)
-        x = x + seen
+    def forward(self, embedded: Tensor, x: Tensor, attend: ChainAttention) -> Tensor:
+        """States [rows, n, hidden] of the next token of n chains."""
+        layer = self.midlayer
+        x = x + attend(torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(x)], -1))
         return x + layer.mlp(layer.post_attention_layernorm(x))
 
 
-def loss_of(model: LlamaForCausalLM, eagle: Eagle, ids: Tensor) -> Tensor:
+def loss_of(model: LlamaForCausalLM, eagle: Eagle, batch: Batch) -> Tensor:
     """Cross entropy of the head's distributions against the model's, over DEPTH drafts."""
+    ids, drafted = batch.ids, in_answers(batch)
     with torch.no_grad():
         found = model.model(input_ids=ids, use_cache=False, output_hidden_states=True)
         logits = model.lm_head(found.last_hidden_state)[..., eagle.tokens]
@@ -74,11 +70,12 @@ def loss_of(model: LlamaForCausalLM, eagle: Eagle, ids: Tensor) -> Tensor:
         embedded = model.model.embed_tokens(ids)
         three = torch.cat([found.hidden_states[layer] for layer in eagle.inputs], -1)
     states, losses = eagle.fc(three), []
+    attend = ChainAttention(eagle.midlayer.self_attn, model.model.rotary_emb)
     for depth in range(1, DEPTH + 1):
-        states = eagle(embedded[:, depth:], states[:, :-1], depth - 1, model.model.rotary_emb)
-        scores = eagle.lm_head(eagle.norm(states)).float().log_softmax(-1)
-        real = (ids[:, depth:] != 0)[..., None]
-        losses.append(-(wanted[:, depth:] * scores * real).sum() / real.sum())
+        states = eagle(embedded[:, depth:], states[:, :-1], attend)
+        here = drafted[:, depth:]
+        scores = eagle.lm_head(eagle.norm(states[here])).float().log_softmax(-1)
+        losses.append(-(wanted[:, depth:][here] * scores).sum(-1).mean())
     return torch.stack(losses).mean()
 
 
@@ -113,7 +110,7 @@ def main() -> None:
     model = frozen(args)
     tokens = likelier_tokens(args.model / "tokenizer.json", model.config.vocab_size, args.seed)
     eagle = Eagle(model, tokens).train()
-    fit(eagle, lambda ids: loss_of(model, eagle, ids), args)
+    fit(eagle, lambda batch: loss_of(model, eagle, batch), args)
     save(eagle, model, args.output)
 
 

@@ -1,8 +1,8 @@
 """Trains a multi-token-prediction layer for the demo model and writes both as a new folder.
 
 The layer learns the model's own distributions on the chats of data.py, from the model's hidden
-states and then from its own (its second and third draft token). The model does not change. Needs
-torch and transformers.
+states and then from its own (its second and third draft token), as an engine runs it. The model
+does not change. Needs torch and transformers.
 
     python train_mtp.py --minutes 8 --output demo-mtp     about 8 minutes on one core
     mlcc compile demo-mtp --mtp -o demo-mtp-cpu
@@ -20,12 +20,59 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from train import MODEL, Batches, Budget, rate_factor
+from train import MODEL, Batch, Batches, Budget, rate_factor
 from transformers import LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
+from transformers.models.llama.modeling_llama import (
+    LlamaAttention,
+    LlamaDecoderLayer,
+    LlamaRMSNorm,
+    apply_rotary_pos_emb,
+)
 
 DEPTH = 3
 """Tokens that it learns to draft in a row."""
+
+
+class ChainAttention:
+    """Attention of a layer that drafts a chain of tokens after each position of a text, all chains
+    at once: EAGLE-3's training-time test (Li et al., 2025).
+
+    A chain sees what the layer's cache has in an engine: of the text up to its beginning, keys that
+    come from the model's states, and of its own tokens, keys that come from the layer's.
+    """
+
+    def __init__(self, attention: LlamaAttention, rotary: nn.Module) -> None:
+        self.attention, self.rotary = attention, rotary
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [rows, n, width]: the next token of the chains that begin at positions 0 to n - 1."""
+        query = self._add(x)
+        count, causal = x.shape[1], torch.full((x.shape[1],) * 2, -torch.inf).triu(1)
+        text, *own = (key[:, :, :count] for key in self.keys)
+        scores = [query @ text.transpose(2, 3) + causal]
+        scores += [(query * key).sum(-1, keepdim=True) for key in own]
+        scaled = torch.cat(scores, -1).float() * self.attention.scaling
+        weights = scaled.softmax(-1).to(query.dtype)
+        text, *own = (value[:, :, :count] for value in self.values)
+        seen = weights[..., :count] @ text
+        for depth, value in enumerate(own):
+            seen = seen + weights[..., count + depth, None] * value
+        return self.attention.o_proj(seen.transpose(1, 2).flatten(2))
+
+    def _add(self, x: Tensor) -> Tensor:
+        """Queries [rows, heads, n, head_dim]; keys and values are added to those before."""
+        layer, depth = self.attention, len(self.keys)
+        parts = (layer.q_proj(x), layer.k_proj(x), layer.v_proj(x))
+        query, key, value = (
+            part.unflatten(-1, (-1, layer.head_dim)).transpose(1, 2) for part in parts
+        )
+        angles = self.rotary(x, torch.arange(depth, depth + x.shape[1])[None])
+        query, key = apply_rotary_pos_emb(query, key, *angles)
+        self.keys.append(key.repeat_interleave(layer.num_key_value_groups, 1))
+        self.values.append(value.repeat_interleave(layer.num_key_value_groups, 1))
+        return query
 
 
 class Mtp(nn.Module):
@@ -44,29 +91,35 @@ class Mtp(nn.Module):
             if parameter.ndim == 2:
                 nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
 
-    def forward(self, embedded: Tensor, hidden: Tensor, first: int, rotary: nn.Module) -> Tensor:
-        """States [rows, n, hidden] at the positions from `first` on."""
+    def forward(self, embedded: Tensor, hidden: Tensor, attend: ChainAttention) -> Tensor:
+        """States [rows, n, hidden] of the next token of n chains."""
         both = (self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
-        x = self.fc(torch.cat(both, -1))
-        count = x.shape[1]
-        positions = torch.arange(first, first + count)[None]
-        mask = torch.full((count, count), -torch.inf).triu(1)[None, None]
-        angles = rotary(x, positions)
-        return self.norm(self.layers[0](x, attention_mask=mask, position_embeddings=angles))
+        x, layer = self.fc(torch.cat(both, -1)), self.layers[0]
+        x = x + attend(layer.input_layernorm(x))
+        return self.norm(x + layer.mlp(layer.post_attention_layernorm(x)))
 
 
-def loss_of(model: LlamaForCausalLM, mtp: Mtp, ids: Tensor) -> Tensor:
+def in_answers(batch: Batch) -> Tensor:
+    """bool [rows, n]: positions whose next token is one that an engine drafts: those of answers,
+    and a share of the others."""
+    found = torch.zeros(batch.ids.shape, dtype=torch.bool)
+    found.view(-1)[batch.picked] = True
+    return found
+
+
+def loss_of(model: LlamaForCausalLM, mtp: Mtp, batch: Batch) -> Tensor:
     """Cross entropy of the layer's distributions against the model's, over DEPTH drafts."""
+    ids, drafted = batch.ids, in_answers(batch)
     with torch.no_grad():
         states = model.model(input_ids=ids, use_cache=False).last_hidden_state
         wanted = model.lm_head(states).float().softmax(-1)
         embedded = model.model.embed_tokens(ids)
-    losses = []
+    attend, losses = ChainAttention(mtp.layers[0].self_attn, model.model.rotary_emb), []
     for depth in range(1, DEPTH + 1):
-        states = mtp(embedded[:, depth:], states[:, :-1], depth - 1, model.model.rotary_emb)
-        logits = model.lm_head(states).float().log_softmax(-1)
-        real = (ids[:, depth:] != 0)[..., None]
-        losses.append(-(wanted[:, depth:] * logits * real).sum() / real.sum())
+        states = mtp(embedded[:, depth:], states[:, :-1], attend)
+        here = drafted[:, depth:]
+        logits = model.lm_head(states[here]).float().log_softmax(-1)
+        losses.append(-(wanted[:, depth:][here] * logits).sum(-1).mean())
     return torch.stack(losses).mean()
 
 
@@ -80,8 +133,8 @@ def frozen(args: argparse.Namespace) -> LlamaForCausalLM:
     return model.requires_grad_(False)
 
 
-def fit(head: nn.Module, loss_of: Callable[[Tensor], Tensor], args: argparse.Namespace) -> None:
-    """Train a head for `args.minutes`; loss_of: the loss of a batch's token ids."""
+def fit(head: nn.Module, loss_of: Callable[[Batch], Tensor], args: argparse.Namespace) -> None:
+    """Train a head for `args.minutes`; loss_of: the loss of a batch."""
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters", flush=True)
     matrices = [p for p in head.parameters() if p.ndim == 2]
     others = [p for p in head.parameters() if p.ndim != 2]
@@ -95,7 +148,7 @@ def fit(head: nn.Module, loss_of: Callable[[Tensor], Tensor], args: argparse.Nam
         if progress >= 1:
             break
         with torch.autocast("cpu", torch.bfloat16):
-            loss = loss_of(batch.ids)
+            loss = loss_of(batch)
         loss.backward()
         for stepper in steppers:
             for group in stepper.param_groups:
@@ -135,7 +188,7 @@ def main() -> None:
     args = arguments("train a layer that drafts for the demo model")
     model = frozen(args)
     mtp = Mtp(model).train()
-    fit(mtp, lambda ids: loss_of(model, mtp, ids), args)
+    fit(mtp, lambda batch: loss_of(model, mtp, batch), args)
     save(mtp, args.model, args.output)
 
 

@@ -265,11 +265,6 @@ def _with_mtp(module: Any, config: DecoderConfig, hf: HfConfig, mtp: bool) -> De
         raise UnsupportedError(
             f"--mtp and --draft-head: {reason}; they are for {', '.join(known)}; leave them out"
         )
-    if any(config.windows) and EAGLE not in hf:
-        raise UnsupportedError(
-            "--mtp: layers with a sliding window forget the tokens that a "
-            "multi-token-prediction layer reads; leave them out"
-        )
     layer = eagle_of(hf, config) if EAGLE in hf else layer
     return replace(config, mtp=layer, ignored=(*config.ignored, r"^mtp\.copies\."))
 

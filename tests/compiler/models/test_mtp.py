@@ -45,8 +45,8 @@ BOUND = 1e-4
 DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
 TOKENS = [5, 17, 99, 3, 42, 7, 88, 120, 64, 9, 31, 77, 18, 56, 101, 23, 11, 45, 90, 6]
 CASES = [
-    "llama", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3", "mimo",
-    "ernie4_5_moe", "nemotron_h-experts",
+    "llama", "qwen2-window", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3",
+    "mimo", "ernie4_5_moe", "nemotron_h-experts",
 ]  # fmt: skip
 LONG = ["glm4_moe", "mimo", "ernie4_5_moe", "nemotron_h-experts"]
 
@@ -211,10 +211,16 @@ def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]
     assert BatchWriter(capacity_of(plan).layout, mtp=True).finish().mtp
 
 
-@pytest.mark.parametrize("case", ["llama", pytest.param("qwen3_5", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "llama",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("qwen2-window", "qwen3_5")),
+    ],
+)
 def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
     """Four requests at once, whose layer drafts three tokens in each step, mostly wrong ones; from
-    a model that takes adapters, and from one with states."""
+    a model that takes adapters, from one with windows, and from one with states."""
     oracle = make_mtp_checkpoint(case, tmp_path)
     check_drafted(oracle, tmp_path, tmp_path / "out", adapters=LoraConfig(4, 2), mtp=True)
 
