@@ -25,6 +25,7 @@ from mlcc_compiler.kernels.gpu.linear.fragments import rounded
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments.split_k import SplitK
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.matrix_unit import UNITS
@@ -132,7 +133,7 @@ def check_shared_k(gpu: Gpu, sizes: tuple[int, int], name: str, rows: int) -> No
     packing = split_weights.packing(gpu, sizes, name)
     tile = tile_for(16, packing)
     steps = -(-packing.k // tile.depth)
-    parts = tile.parts(packing.n, steps)
+    parts = SplitK(tile, steps, -(-packing.n // tile.columns), 1).parts
     assert parts > 2 and steps // parts > tile.stages - 1
     stored, x = packing.pack(normal(1, *sizes)), normal(2, rows, packing.k)
     y, again = (fragments_product(gpu, packing, shared_k, x, stored) for _ in range(2))
@@ -143,7 +144,7 @@ def check_shared_k(gpu: Gpu, sizes: tuple[int, int], name: str, rows: int) -> No
 
 def shared_k(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
     """The variant for 16 rows that are all of x."""
-    return many_rows(gpu, packing, 16, alone=True)
+    return many_rows(gpu, packing, 16, single=True)
 
 
 def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
@@ -158,14 +159,14 @@ def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
     return kernel(body, **arguments, y=f32("n", packing.n))
 
 
-def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int, alone: bool = False) -> Any:
+def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int, single: bool = False) -> Any:
     """The variants for that many rows by tensor cores."""
 
     def body(x: Any, *buffers: Any) -> None:
         *tensors, y = buffers
         job = LinearWork(x, packing.n, lambda m, n, value: store(y, value, m, n))
         of_x, reader = rounded.Rounded(*tensors[:3]), WeightReader(gpu, packing, tensors[3:])
-        emit = partial(fragment_gemm, gpu, reader, job, x=of_x, alone=alone)
+        emit = partial(fragment_gemm, gpu, reader, job, x=of_x, single=single, share=single)
         made = [(rows, partial(emit, rows)) for rows in heights]
         linear.first_that_takes(x.shape[0], list(made))
 

@@ -131,9 +131,9 @@ def _of_fragments(
     """The kernels of weights that are stored for tensor cores."""
     variants: list[Variant] = [(COLUMNS, partial(fragment_gemv, gpu, reader, work))]
     for rows in ROWS:
-        alone = True if rows < ROWS[-1] else work.x.shape[0] <= rows
-        made = partial(fragment_gemm, gpu, reader, work, rows, rounded, alone)
-        variants.append((rows, made))
+        one = rows < ROWS[-1]
+        emit = partial(fragment_gemm, gpu, reader, work, rows, rounded, single=one, share=True)
+        variants.append((rows, emit))
     return variants
 
 

@@ -7,7 +7,7 @@ read by the lane that copied them, so that only x needs a barrier, one a step. A
 it multiplies (`mma.m16n8k16`), as float16 with its scale, and uses it for all rows of the tile.
 
 Up to 64 rows are bound by reading W, so that warps share out K, and workgroups do where W has few
-rows (`_Split`). Sums are added in a fixed order. Rows of x with an odd number have the halves of
+rows (`split_k.py`). Rows of x with an odd number have the halves of
 each 128 bytes exchanged in workgroup memory, which keeps the 16-byte loads of a warp in different
 banks.
 """
@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, mma
@@ -29,6 +28,7 @@ from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import COLUMNS, Tile, 
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, Region, span_of
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import Rounded
+from mlcc_compiler.kernels.gpu.linear.fragments.split_k import SplitK
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -49,20 +49,27 @@ _THREADS = LANES * WARPS
 
 
 def fragment_gemm(
-    gpu: Gpu, reader: WeightReader, work: WorkItems, rows: int, x: Rounded, alone: Any = False
+    gpu: Gpu,
+    reader: WeightReader,
+    work: WorkItems,
+    rows: int,
+    x: Rounded,
+    single: bool = False,
+    share: bool = False,
 ) -> None:
-    """Emit the launch: tiles of `rows` rows of x. alone: whether x has no more, True if that is
-    known. Then workgroups may share out K."""
+    """Emit the launch: tiles of `rows` rows of x. single: there are no more rows. share: whether
+    workgroups may share out K, for which neighbouring rows must make tiles."""
     tile = tile_for(rows, reader.packing)
-    steps = ceil_div(reader.packing.k, tile.depth)
-    parts = 1 if alone is False else tile.parts(work.n_out, steps)
-    split = _Split(tile, steps, parts, alone, x)
-    grid = ceil_div(work.n_out, tile.columns), split.grid(work)
-    with launch(grid, (LANES, WARPS)) as (block, y, lane, warp), mma.workgroups(tile.workgroups):
+    steps, columns = ceil_div(reader.packing.k, tile.depth), ceil_div(work.n_out, tile.columns)
+    split = SplitK(tile, steps, columns, 1 if single else work.blocks(tile.rows), share)
+    with (
+        launch(split.grid, (LANES, WARPS)) as (block, y, lane, warp),
+        mma.workgroups(tile.workgroups),
+    ):
         thread = bind(warp * LANES + lane)
-        block_row, part = split.place(y)
-        found = work.tile(block_row, tile.rows, thread, _THREADS)
-        begin, end = split.steps(part)
+        part = split.place(block, y)
+        found = work.tile(part.row, tile.rows, thread, _THREADS)
+        begin, end = part.steps()
         ring = async_copy.memory(tile.bytes)
         halves = _Activations(work, x, found, tile, thread, reader.packing.k)
         products = _Products(reader, work, found, tile, (block, warp, lane))
@@ -88,7 +95,7 @@ def fragment_gemm(
             used.advance()
         async_copy.wait(0)
         barrier()
-        split.write(products, found, block, part, ring)
+        part.write(lambda write: products.write(write, ring), found, x, thread)
 
 
 class _Stage:
@@ -109,87 +116,6 @@ class _Stage:
         self.at[0] = T.Select(following == end, self.ring, following)
 
 
-@dataclass(frozen=True)
-class _Split:
-    """How workgroups share out K: each stores the sums of some steps, and the last one that is
-    done with a tile adds up those of all, in order."""
-
-    tile: Tile
-    all_steps: int
-    parts: int
-    alone: Any
-    """Whether the rows of x are one tile, else nothing is shared out."""
-    x: Rounded
-
-    def grid(self, work: WorkItems) -> Expr:
-        """Workgroups for each tile of W."""
-        tiles = work.blocks(self.tile.rows)
-        if self.parts == 1:
-            return tiles
-        return (
-            self.parts if self.alone is True else T.Select(self.alone, T.int64(self.parts), tiles)
-        )
-
-    def place(self, y: Expr) -> tuple[Expr, Expr]:
-        """(tile of x, part of K) of a workgroup."""
-        if self.parts == 1:
-            return y, int32(0)
-        if self.alone is True:
-            return int32(0), y
-        return bind(T.Select(self.alone, int32(0), y)), bind(T.Select(self.alone, y, int32(0)))
-
-    def steps(self, part: Expr) -> tuple[Expr, Expr]:
-        """The first step of a workgroup, and the one behind its last."""
-        if self.parts == 1:
-            return int32(0), int32(self.all_steps)
-        each = ceil_div(self.all_steps, self.parts)
-        begin = bind(part * each)
-        end = tirx.min(begin + each, int32(self.all_steps))
-        if self.alone is not True:
-            end = T.Select(self.alone, end, int32(self.all_steps))
-        return begin, bind(end)
-
-    def write(
-        self, products: _Products, found: TileRows, block: Expr, part: Expr, ring: Expr
-    ) -> None:
-        """Emit found.write of all sums; ring: free memory."""
-        first = bind(block * self.tile.columns)
-
-        def write(at: Expr, value: Expr) -> None:
-            found.write(bind(at // self.tile.columns), bind(first + at % self.tile.columns), value)
-
-        if self.parts == 1:
-            products.write(write, ring)
-            return
-        if self.alone is True:
-            self._exchange(products, write, block, part, ring)
-            return
-        with T.If(self.alone):
-            with T.Then():
-                self._exchange(products, write, block, part, ring)
-            with T.Else():
-                products.write(write, ring)
-
-    def _exchange(
-        self,
-        products: _Products,
-        write: Callable[[Expr, Expr], None],
-        block: Expr,
-        part: Expr,
-        ring: Expr,
-    ) -> None:
-        sums, cells = self.x.sums, self.tile.rows * self.tile.columns
-        own = bind((block * self.parts + part) * cells)
-        products.write(lambda at, value: store(sums, value, own + at), ring)
-        last = async_copy.is_last(self.x.counters[block], self.parts)
-        with when(last), T.serial(cells // _THREADS) as i:
-            at, total = bind(int32(i) * _THREADS + products.thread), Local()
-            total[0] = sums[block * (self.parts * cells) + at]
-            with T.serial(self.parts - 1) as other:
-                total[0] = total[0] + sums[(block * self.parts + 1 + int32(other)) * cells + at]
-            write(at, total[0])
-
-
 class _Activations:
     """The copies of a thread into the tile of x, 16 bytes each."""
 
@@ -205,7 +131,7 @@ class _Activations:
         self.first, self.cells = row, []
         for i in range(0, tile.rows, self.rows_at_once):
             of_x = found.x_row(bind(tirx.min(row + i, int32(last))))
-            self.cells.append(mma.kept(work.first_word(of_x)))
+            self.cells.append(_kept(tile, work.first_word(of_x)))
 
     def copy(self, step: Expr, address: Expr) -> None:
         """Start the copies of a step."""

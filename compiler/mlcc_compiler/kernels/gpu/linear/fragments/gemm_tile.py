@@ -1,4 +1,4 @@
-"""How a workgroup divides a tile of y, its memory, and how many workgroups share out K."""
+"""How a workgroup divides a tile of y, and its memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH
-from mlcc_compiler.kernels.gpu.linear.fragments.rounded import COUNTERS, SUMS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 
 COLUMNS = 8
@@ -17,10 +16,6 @@ COLUMNS = 8
 GAP = 4
 """Words between rows of sums in workgroup memory: against bank conflicts."""
 _MOST_STAGES = 4
-_MULTIPROCESSORS = 132
-"""Of an H100."""
-_LEAST_STEPS = 4
-"""Of a workgroup that shares out K: with fewer, sums would be as many bytes as W."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +85,6 @@ class Tile:
     def workgroups(self) -> int:
         """On a multiprocessor: registers allow one of 64 rows and more."""
         return 1 if self.rows >= 64 else 2
-
-    def parts(self, n_out: int, steps: int) -> int:
-        """Workgroups that share out the steps of a tile."""
-        tiles, cells = -(-n_out // self.columns), self.rows * self.columns
-        if tiles > COUNTERS:
-            return 1
-        workgroups = _MULTIPROCESSORS * self.workgroups
-        parts = min(workgroups // tiles, steps // _LEAST_STEPS, SUMS // cells // tiles)
-        return -(-steps // -(-steps // parts)) if parts > 1 else 1
 
 
 def tile_for(rows: int, packing: GpuPacking) -> Tile:
