@@ -13,8 +13,8 @@ from typing import Any
 
 from mlcc_compiler import pipeline
 from mlcc_compiler.ir._tvm import relax, tirx, tvm
-from mlcc_compiler.kernels.gpu import elementwise
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import activation
 from mlcc_targets import Target
 from tools.packages import versioned
 
@@ -25,7 +25,7 @@ def build(row: Target, library: Path) -> Path:
     """`forward(x, y)` = silu(x + y) * y on f32[n, WIDTH]; returns `library`."""
     gpu = Gpu.of(row)
     sizes = (WIDTH,)
-    kernels = elementwise.add(gpu, sizes, sizes), elementwise.gated(gpu, sizes, sizes, "silu")
+    kernels = activation.add(gpu, sizes, sizes), activation.gated(gpu, sizes, sizes, "silu")
     library.parent.mkdir(exist_ok=True)
     pipeline.build(lowered(kernels, row), row, library)
     return library

@@ -9,8 +9,8 @@ import pytest
 
 from mlcc_compiler.kernels.cpu.elementwise import altup as cpu_altup
 from mlcc_compiler.kernels.cpu.elementwise import rope as cpu_rope
-from mlcc_compiler.kernels.gpu import altup as gpu_altup
-from mlcc_compiler.kernels.gpu import rope as gpu_rope
+from mlcc_compiler.kernels.gpu.elementwise import altup as gpu_altup
+from mlcc_compiler.kernels.gpu.elementwise import rope as gpu_rope
 from tests.compiler.kernels.cases import cpu_kernels, gpu_kernels
 from tests.compiler.kernels.cases.altup import (
     check_above,

@@ -10,7 +10,7 @@ import pytest
 
 from mlcc.device.reference import conformer
 from mlcc_compiler.kernels.cpu.elementwise import conformer as cpu_conformer
-from mlcc_compiler.kernels.gpu import conformer as gpu_conformer
+from mlcc_compiler.kernels.gpu.elementwise import conformer as gpu_conformer
 from tests.compiler.kernels.cases import cpu_kernels, gpu_kernels
 from tests.compiler.kernels.cases.cpu_kernels import normal
 

@@ -15,8 +15,9 @@ from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir.caches import CacheTensor
 from mlcc_compiler.ir.layout import KvLayout
-from mlcc_compiler.kernels.gpu import elementwise, kv, norm, pooling, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import activation, norm, pooling, rope
+from mlcc_compiler.kernels.gpu.kv_cache import append
 from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, VULKAN, call, normal, run
 from tests.compiler.kernels.cases.step import LAYOUTS, copy_step, placed_step, token_step, words_of
 
@@ -30,10 +31,10 @@ STEP = LAYOUTS[0]
 def test_gated(kind: str) -> None:
     for n in ROWS:
         gate, up = normal(n, n, 300, scale=4), normal(1, n, 300)
-        out = run(elementwise.gated, ((300,), (300,), kind), [gate, up], [((n, 300), "float32")])[0]
+        out = run(activation.gated, ((300,), (300,), kind), [gate, up], [((n, 300), "float32")])[0]
         np.testing.assert_allclose(out, twin.gated(gate, up, kind), rtol=0, atol=4e-6)
         both = np.concatenate([gate, up], axis=1)
-        out = run(elementwise.gated_fused, ((600,), kind), [both], [((n, 300), "float32")])[0]
+        out = run(activation.gated_fused, ((600,), kind), [both], [((n, 300), "float32")])[0]
         np.testing.assert_allclose(out, twin.gated_fused(both, kind), rtol=0, atol=4e-6)
 
 
@@ -41,7 +42,7 @@ def test_activations_of_large_arguments_are_finite() -> None:
     gate = np.array([[-1e4, -200, -90, -20, 0, 20, 90, 200, 1e4]], np.float32)
     for kind in ("silu", "gelu", "gelu_tanh"):
         out = run(
-            elementwise.gated, ((9,), (9,), kind), [gate, gate * 0 + 1], [((1, 9), "float32")]
+            activation.gated, ((9,), (9,), kind), [gate, gate * 0 + 1], [((1, 9), "float32")]
         )[0]
         np.testing.assert_allclose(out, twin.gated(gate, gate * 0 + 1, kind), rtol=1e-6, atol=1e-6)
 
@@ -51,25 +52,25 @@ def test_add_scale_softcap() -> None:
         x, y = normal(n, n, 100, scale=10), normal(1, n, 100)
         shape = [((n, 100), "float32")]
         np.testing.assert_array_equal(
-            run(elementwise.add, ((100,), (100,)), [x, y], shape)[0], x + y
+            run(activation.add, ((100,), (100,)), [x, y], shape)[0], x + y
         )
         np.testing.assert_array_equal(
-            run(elementwise.scale, ((100,), 0.5), [x], shape)[0], twin.scale(x, 0.5)
+            run(activation.scale, ((100,), 0.5), [x], shape)[0], twin.scale(x, 0.5)
         )
         factors = normal(2, 100)
         np.testing.assert_array_equal(
-            run(elementwise.scale_columns, ((100,), (100,)), [x, factors], shape)[0], x * factors
+            run(activation.scale_columns, ((100,), (100,)), [x, factors], shape)[0], x * factors
         )
         np.testing.assert_array_equal(
-            run(elementwise.subtract_columns, ((100,), (100,)), [x, factors], shape)[0],
+            run(activation.subtract_columns, ((100,), (100,)), [x, factors], shape)[0],
             x - factors,
         )
         low, high = np.float32([-2.5]), np.float32([3.25])
-        (clipped,) = run(elementwise.clip, ((100,), (1,), (1,)), [x, low, high], shape)
+        (clipped,) = run(activation.clip, ((100,), (1,), (1,)), [x, low, high], shape)
         np.testing.assert_array_equal(clipped, twin.clip(x, low, high))
         assert not n or (clipped.min() == low and clipped.max() == high)
         np.testing.assert_allclose(
-            run(elementwise.softcap, ((100,), 30.0), [x], shape)[0],
+            run(activation.softcap, ((100,), 30.0), [x], shape)[0],
             twin.softcap(x, 30.0),
             rtol=2e-6,
             atol=1e-6,
@@ -85,7 +86,7 @@ def test_ids_are_replaced() -> None:
 
 def test_rows_are_taken() -> None:
     x, rows = normal(0, 9, 33), np.array([8, 0, 0, 3], np.int32)
-    out = run(elementwise.take_rows, ((33,), ()), [x, rows], [((4, 33), "float32")])[0]
+    out = run(activation.take_rows, ((33,), ()), [x, rows], [((4, 33), "float32")])[0]
     np.testing.assert_array_equal(out, twin.take_rows(x, rows))
 
 
@@ -99,7 +100,7 @@ def test_read_step(layout: StepLayout) -> None:
             n, r = batch.num_tokens + more, batch.num_rows + 2 * more
             expected = twin.read_step(StepView(batch), last, n, r)
             outputs = [(column.shape, "int32") for column in expected]
-            found = run(elementwise.read_step, (layout,), [words_of(batch), last], outputs)
+            found = run(activation.read_step, (layout,), [words_of(batch), last], outputs)
             assert len(found) == len(expected)
             for column, wanted in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(column, wanted)
@@ -149,7 +150,7 @@ def test_layer_norm(size: int, bias: bool) -> None:
 @pytest.mark.parametrize("kind", twin.ACTIVATIONS)
 def test_activated(kind: str) -> None:
     x = normal(0, 3, 70) * 5
-    (y,) = run(elementwise.activated, ((70,), kind), [x], [(x.shape, "float32")])
+    (y,) = run(activation.activated, ((70,), kind), [x], [(x.shape, "float32")])
     np.testing.assert_allclose(y, twin.activated(x, kind), rtol=1e-6, atol=1e-6)
 
 
@@ -191,7 +192,7 @@ def test_pages(dtype: str) -> None:
     pages = rng.standard_normal((5, 2, 3, 4, 40)).astype(dtype)
     k, v = normal(1, 6, 3, 40), normal(2, 6, 3, 40)
     slots = np.array([0, 7, -1, 19, 18, 4], np.int32)
-    *_, out = call(kv.append_kv, (KvLayout(4, dtype, 3, 40, STEP, 0),), [k, v, slots, pages])
+    *_, out = call(append.append_kv, (KvLayout(4, dtype, 3, 40, STEP, 0),), [k, v, slots, pages])
     np.testing.assert_array_equal(out, append_kv(k, v, slots, pages.copy()))
 
 
@@ -206,7 +207,7 @@ def test_copy_pages(dtype: str, group: int, shape: tuple[int, ...]) -> None:
         step = words_of(copy_step(layout, copies))
         arguments = (CacheTensor("", shape, dtype), layout, group)
         for count in (0, 1, 5):
-            _, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
+            _, out, _ = call(append.copy_pages, arguments, [step, pages, count])
             own = [copy[1:] for copy in copies[:count] if copy[0] == group]
             source, to = np.array(own, np.int32).reshape(-1, 2).T
             np.testing.assert_array_equal(out, copy_pages(source, to, pages.copy()))
@@ -216,7 +217,7 @@ def test_what_float16_cannot_hold_is_not_stored_as_infinity() -> None:
     k, v = np.full((1, 1, 8), 1e6, np.float32), np.full((1, 1, 8), -1e6, np.float32)
     pages, slots = np.zeros((1, 2, 1, 1, 8), np.float16), np.zeros(1, np.int32)
     layout = KvLayout(1, "float16", 1, 8, STEP, 0)
-    *_, out = call(kv.append_kv, (layout,), [k, v, slots, pages])
+    *_, out = call(append.append_kv, (layout,), [k, v, slots, pages])
     assert (out[0, 0] == 65504).all() and (out[0, 1] == -65504).all()
 
 
@@ -237,6 +238,6 @@ def test_rotate_and_append(dtype: str, gpu: Gpu, norm_of_heads: Any, dim: int, r
     expected = append_kv(twin.rope(k, table), v, slots, pages.copy())
     arguments = (KvLayout(page, dtype, kv_heads, dim, STEP, 0), heads, rotary, norm_of_heads)
     tensors = [qkv, table, *weights, slots, pages, np.zeros((6, heads, dim), np.float32)]
-    *_, found, out = call(kv.rotate_and_append, arguments, tensors, gpu)
+    *_, found, out = call(append.rotate_and_append, arguments, tensors, gpu)
     np.testing.assert_allclose(out, twin.rope(q, table), rtol=0, atol=1e-5)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 if dtype == "float32" else 4e-3)

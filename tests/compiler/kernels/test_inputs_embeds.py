@@ -10,7 +10,7 @@ import pytest
 
 from mlcc.device.reference import embeddings as twin
 from mlcc_compiler.kernels.cpu.elementwise import inputs_embeds as cpu
-from mlcc_compiler.kernels.gpu import inputs_embeds as gpu
+from mlcc_compiler.kernels.gpu.elementwise import inputs_embeds as gpu
 from tests.compiler.kernels.cases import cpu_kernels, gpu_kernels
 
 VOCAB = 10

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from mlcc_compiler.kernels.cpu.elementwise import lora
-from mlcc_compiler.kernels.gpu import lora as gpu_lora
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import lora as gpu_lora
 from tests.compiler.kernels.cases.cpu_kernels import CPUS, Cpu, run
 from tests.compiler.kernels.cases.gpu_kernels import F16, SMALL, on_vulkan
 from tests.compiler.kernels.cases.gpu_kernels import run as gpu_run

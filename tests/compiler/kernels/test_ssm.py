@@ -15,9 +15,9 @@ from mlcc_compiler.kernels.cpu.elementwise.concat import side_by_side, take_part
 from mlcc_compiler.kernels.cpu.ssm.conv import causal_conv
 from mlcc_compiler.kernels.cpu.ssm.delta_rule import delta_rule
 from mlcc_compiler.kernels.cpu.ssm.selective_scan import selective_scan
-from mlcc_compiler.kernels.gpu.concat import side_by_side as gpu_side_by_side
-from mlcc_compiler.kernels.gpu.concat import take_parts as gpu_take_parts
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise.concat import side_by_side as gpu_side_by_side
+from mlcc_compiler.kernels.gpu.elementwise.concat import take_parts as gpu_take_parts
 from mlcc_compiler.kernels.gpu.ssm.conv import causal_conv as gpu_causal_conv
 from mlcc_compiler.kernels.gpu.ssm.delta_rule import delta_rule as gpu_delta_rule
 from mlcc_compiler.kernels.gpu.ssm.selective_scan import selective_scan as gpu_selective_scan

@@ -19,8 +19,8 @@ from mlcc_compiler.cuda import code as cuda_code
 from mlcc_compiler.cuda import nvrtc as cuda_nvrtc
 from mlcc_compiler.cuda.build import cuda_code_in, stand_in
 from mlcc_compiler.ir._tvm import tvm
-from mlcc_compiler.kernels.gpu import elementwise, norm
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import activation, norm
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import Choices, Target, TargetError, get_target
 from tests.targets.cuda.fat_binary import entries
@@ -56,7 +56,7 @@ def built(nvcc: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, target = tmp_path_factory.mktemp("cuda"), row(*ARCHS)
     gpu = Gpu.of(target)
     kernels = {
-        "add": elementwise.add(gpu, (96,), (96,)),
+        "add": activation.add(gpu, (96,), (96,)),
         "norm": norm.rms_norm(gpu, (300,), (300,), 1e-5, 0.0),
     }
     functions = {name: k.with_attr("global_symbol", name) for name, k in kernels.items()}

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcc_compiler.kernels.gpu import (
+from mlcc_compiler.kernels.gpu.attention import attention, cross_attention, mla_cache
+from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import (
+    activation,
     altup,
     concat,
     conformer,
-    elementwise,
     embedding,
-    hidden_states,
     inputs_embeds,
-    kv,
     lora,
-    mla,
     norm,
     pooling,
     rope,
 )
-from mlcc_compiler.kernels.gpu.attention import attention, cross_attention
-from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
-from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.kv_cache import append, hidden_states
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.split_weights import layout
 from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, experts, router
@@ -39,29 +37,29 @@ FACTORIES: dict[str, Factory] = {
     "mrope_table": rope.mrope_table,
     "growth": rope.growth,
     "rope": rope.rope,
-    "activated": elementwise.activated,
-    "gated": elementwise.gated,
-    "gated_fused": elementwise.gated_fused,
-    "softcap": elementwise.softcap,
+    "activated": activation.activated,
+    "gated": activation.gated,
+    "gated_fused": activation.gated_fused,
+    "softcap": activation.softcap,
     "route": router.route,
     "route_corrected": biased_router.route_corrected,
     "combine": router.combine,
     "add_expert_bias": expert_bias.add_expert_bias,
     "scale_chosen": expert_bias.scale_chosen,
     "clamped_swiglu": expert_bias.clamped_swiglu,
-    "add": elementwise.add,
-    "scale": elementwise.scale,
+    "add": activation.add,
+    "scale": activation.scale,
     "mix": altup.mix,
     "match_magnitude": altup.match_magnitude,
     "above": altup.above,
     "relative_attention": conformer.relative_attention,
     "depthwise_conv": conformer.depthwise_conv,
-    "scale_columns": elementwise.scale_columns,
-    "subtract_columns": elementwise.subtract_columns,
-    "clip": elementwise.clip,
+    "scale_columns": activation.scale_columns,
+    "subtract_columns": activation.subtract_columns,
+    "clip": activation.clip,
     "take_parts": concat.take_parts,
     "side_by_side": concat.side_by_side,
-    "take_rows": elementwise.take_rows,
+    "take_rows": activation.take_rows,
     "mean_rows": pooling.mean_rows,
     "remap": pooling.remap,
     "replace_from": pooling.replace_from,
@@ -71,11 +69,11 @@ FACTORIES: dict[str, Factory] = {
     "keep_hidden": hidden_states.keep_hidden,
     "hidden_states": hidden_states.hidden_states,
     "spread_logits": hidden_states.spread_logits,
-    "read_step": elementwise.read_step,
-    "append_kv": kv.append_kv,
-    "rotate_and_append": kv.rotate_and_append,
-    "append_latent": mla.append_latent,
-    "copy_pages": kv.copy_pages,
+    "read_step": activation.read_step,
+    "append_kv": append.append_kv,
+    "rotate_and_append": append.rotate_and_append,
+    "append_latent": mla_cache.append_latent,
+    "copy_pages": append.copy_pages,
     "adapt_shrink": lora.adapt_shrink,
     "adapt_expand": lora.adapt_expand,
     "causal_conv": conv.causal_conv,

@@ -90,6 +90,14 @@ class Local:
         store(self.buffer, value, i)
 
 
+def zeros(count: int, value: float = 0.0) -> Local:
+    """Registers that start at `value`."""
+    cells = Local(count)
+    for i in range(count):
+        cells[i] = real(value)
+    return cells
+
+
 def bind(x: Expr) -> Expr:
     """Emit the computation of x once, and return its value.
 

@@ -15,9 +15,9 @@ from mlcc_compiler.ir.layout import INT8_WORDS, KvLayout
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
 from mlcc_compiler.kernels.cpu.kv_cache import append
-from mlcc_compiler.kernels.gpu import kv
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.kv_cache import append as gpu_append
 from tests.compiler.kernels.attention.test_gpu_attention import check
 from tests.compiler.kernels.cases.attention import MIXED, Case, inputs, laid_out
 from tests.compiler.kernels.cases.cpu_kernels import (
@@ -225,7 +225,7 @@ def test_gpu_append(gpu: Gpu, heads: int, dim: int, page: int) -> None:
     append_kv(k, v, slots, expected, own)
     layout = KvLayout(page, INT8_WORDS, heads, dim, LAYOUTS[0], 0)
     given = [k, v, slots, pages.view(np.uint32), scales]
-    *_, out, kept = gpu_call(kv.append_kv, (layout,), given, gpu)
+    *_, out, kept = gpu_call(gpu_append.append_kv, (layout,), given, gpu)
     near(out, kept, expected, own)
 
 
@@ -249,7 +249,7 @@ def test_gpu_rotate_and_append(gpu: Gpu, norm: Any, dim: int, rotary: int) -> No
     arguments = (KvLayout(page, INT8_WORDS, kv_heads, dim, LAYOUTS[0], 0), heads, rotary, norm)
     out = np.zeros((6, heads, dim), np.float32)
     given = [qkv, table, *weights, slots, pages.view(np.uint32), scales, out]
-    *_, found, kept, out = gpu_call(kv.rotate_and_append, arguments, given, gpu)
+    *_, found, kept, out = gpu_call(gpu_append.rotate_and_append, arguments, given, gpu)
     np.testing.assert_allclose(out, twin.rope(q, table), rtol=0, atol=1e-5)
     near(found, kept, expected, own)
 
@@ -279,7 +279,7 @@ def test_gpu_within_the_buffers_that_a_browser_gives() -> None:
     """With norms the append binds eight, and no browser promises more."""
     arguments = (KvLayout(16, INT8_WORDS, 3, 64, LAYOUTS[0], 0), 9, 64, (1e-6, 1.0))
     for text in (
-        source("webgpu", kv.rotate_and_append(F32, *arguments)),
+        source("webgpu", gpu_append.rotate_and_append(F32, *arguments)),
         source("webgpu", attend_ranges(F32, *Case(dtype=INT8_WORDS).arguments)),
     ):
         assert 0 < text.count("var<storage") <= 8

@@ -16,7 +16,7 @@ from mlcc.device.reference import mla as twin
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.kernels.cpu.attention import mla_cache
 from mlcc_compiler.kernels.cpu.attention.latent import attend_latents
-from mlcc_compiler.kernels.gpu import mla
+from mlcc_compiler.kernels.gpu.attention import mla_cache as gpu_mla_cache
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latent_ranges
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latents as gpu_attend_latents
 from mlcc_compiler.kernels.gpu.attention.latent_tile import LatentPlan
@@ -203,12 +203,14 @@ def test_gpu_products_with_a_head_s_weights(case: Case) -> None:
         table = gpu_normal(4, count, shape.rope)
         weight = gpu_normal(3, *shape.weight, scale=case.nope**-0.5)
         out = [((count, shape.heads, shape.width), "float32")]
-        (found,) = gpu_run(mla.latent_query, (shape,), [q, weight, table], out)
+        (found,) = gpu_run(gpu_mla_cache.latent_query, (shape,), [q, weight, table], out)
         np.testing.assert_allclose(found, twin.latent_query(q, weight, table), rtol=0, atol=2e-5)
 
         weight = gpu_normal(5, *shape.weight, scale=case.rank**-0.5)
         expected = twin.latent_value(x, weight, shape.value)
-        (found,) = gpu_run(mla.latent_value, (shape,), [x, weight], [(expected.shape, "float32")])
+        (found,) = gpu_run(
+            gpu_mla_cache.latent_value, (shape,), [x, weight], [(expected.shape, "float32")]
+        )
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
@@ -222,7 +224,7 @@ def test_gpu_append() -> None:
     x[3, 45] = 1e6
     slots = np.random.default_rng(5).permutation(72)[:20].astype(np.int32)
     slots[[2, 11]] = -1
-    *_, out = gpu_call(mla.append_latent, (case.layout,), [x, norm, table, slots, pages])
+    *_, out = gpu_call(gpu_mla_cache.append_latent, (case.layout,), [x, norm, table, slots, pages])
     held = np.clip(twin.latent_key(x, norm, table, 1e-6), -65504, 65504)
     expected = twin.append_latent(held, slots, pages.copy())
     np.testing.assert_allclose(out, expected, rtol=2e-3, atol=1e-6)

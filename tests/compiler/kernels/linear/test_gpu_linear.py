@@ -15,8 +15,8 @@ from mlcc_compiler.ir._tvm import relax, tvm
 from mlcc_compiler.ir.graph import Graph, Weight, tensor
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels.frame import f32, kernel, store
-from mlcc_compiler.kernels.gpu import embedding
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import embedding
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear, split_weights

@@ -28,7 +28,6 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     load_vector,
     split,
     strided,
-    zeros,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -43,6 +42,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     reduce,
     shared,
     when,
+    zeros,
 )
 
 

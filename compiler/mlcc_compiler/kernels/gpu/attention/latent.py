@@ -32,11 +32,11 @@ from mlcc_compiler.kernels.frame import (
 from mlcc_compiler.kernels.gpu.attention.decode import first_item
 from mlcc_compiler.kernels.gpu.attention.latent_tile import MOST_ROWS, LatentPlan, Tile
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
+from mlcc_compiler.kernels.gpu.attention.mla_cache import latent_query, latent_value
 from mlcc_compiler.kernels.gpu.attention.plan import pages_per_range, range_items
 from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequence, PagedSequences
 from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.mla import latent_query, latent_value
 from mlcc_compiler.kernels.gpu.workgroup import (
     bind,
     launch,

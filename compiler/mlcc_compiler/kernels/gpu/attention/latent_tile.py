@@ -20,7 +20,6 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     load_vector,
     split,
     strided,
-    zeros,
 )
 from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -32,6 +31,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     real,
     shared,
     when,
+    zeros,
 )
 
 _KEYS = 32  # of a block

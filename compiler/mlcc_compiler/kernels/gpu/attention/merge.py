@@ -16,7 +16,6 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     sink_weight,
     split,
     strided,
-    zeros,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -31,6 +30,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     reduce,
     shared,
     when,
+    zeros,
 )
 
 

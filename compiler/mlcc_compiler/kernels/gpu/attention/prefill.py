@@ -33,7 +33,6 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     load_vector,
     split,
     strided,
-    zeros,
 )
 from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
 from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
@@ -46,6 +45,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     real,
     shared,
     when,
+    zeros,
 )
 
 

@@ -9,7 +9,7 @@ from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.attention.sequences import VECTOR, load_vector
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.kv_int8 import signed_bytes
+from mlcc_compiler.kernels.gpu.kv_cache.int8 import signed_bytes
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.frame import Argument, Device, Expr, activations, page_arguments, store
-from mlcc_compiler.kernels.gpu.elementwise import tanh
+from mlcc_compiler.kernels.gpu.elementwise.activation import tanh
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
 
@@ -144,14 +144,6 @@ def load_vector(buffer: Expr, *at: Expr, count: int = VECTOR) -> Local:
 def split(i: Expr, size: int) -> tuple[Expr, Expr]:
     """(i // size, i % size) for i >= 0, a fact that TVM cannot derive for registers."""
     return bind(tirx.truncdiv(i, size)), bind(tirx.truncmod(i, size))
-
-
-def zeros(count: int, value: float = 0.0) -> Local:
-    """Registers that start at `value`."""
-    cells = Local(count)
-    for i in range(count):
-        cells[i] = real(value)
-    return cells
 
 
 def strided(count: Expr, threads: int, thread: Expr, body: Callable[[Expr], None]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import PAD
-from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, sink_weight, zeros
-from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, real, shared, when
+from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, sink_weight
+from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, real, shared, when, zeros
 
 
 class OnlineSoftmax:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element, sigmoid
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element, sigmoid
 from mlcc_compiler.kernels.gpu.sampling.ordered_floats import ordered_bits
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,

@@ -12,7 +12,7 @@ from mlcc_compiler.ir.caches import CacheLayout
 from mlcc_compiler.ir.states import ConvShape
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import ACTIVATIONS
+from mlcc_compiler.kernels.gpu.elementwise.activation import ACTIVATIONS
 from mlcc_compiler.kernels.gpu.ssm.sequences import sequence_of
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, launch, real, when
 from mlcc_compiler.kernels.state_arguments import conv_arguments

@@ -23,7 +23,7 @@ from mlcc_compiler.ir.caches import CacheLayout
 from mlcc_compiler.ir.states import DeltaShape
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import sigmoid
+from mlcc_compiler.kernels.gpu.elementwise.activation import sigmoid
 from mlcc_compiler.kernels.gpu.ssm.sequences import sequence_of
 from mlcc_compiler.kernels.gpu.ssm.teams import LANES, product, softplus, totals
 from mlcc_compiler.kernels.gpu.workgroup import (

@@ -25,10 +25,10 @@ from mlcc_compiler.kernels.frame import (
     unravel_index,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element
-from mlcc_compiler.kernels.gpu.kv_int8 import LANES, RoundedHead, append_int8
-from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
-from mlcc_compiler.kernels.gpu.rope import turned
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
+from mlcc_compiler.kernels.gpu.elementwise.norm import each_lane, row_factor
+from mlcc_compiler.kernels.gpu.elementwise.rope import turned
+from mlcc_compiler.kernels.gpu.kv_cache.int8 import LANES, RoundedHead, append_int8
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.kernels.step_arguments import rotated_arguments

@@ -9,7 +9,7 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.lora import LoraShape
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.norm import each_lane
+from mlcc_compiler.kernels.gpu.elementwise.norm import each_lane
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     add,

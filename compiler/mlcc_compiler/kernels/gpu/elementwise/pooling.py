@@ -7,10 +7,9 @@ from collections.abc import Callable
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, i32, kernel, store
-from mlcc_compiler.kernels.gpu.attention.sequences import zeros
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element
-from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, when
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
+from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, when, zeros
 from mlcc_compiler.kernels.step import Step, step_argument
 
 

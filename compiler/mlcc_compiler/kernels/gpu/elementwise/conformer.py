@@ -16,7 +16,7 @@ from mlcc_compiler.kernels.frame import (
     store,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element, tanh
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element, tanh
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,

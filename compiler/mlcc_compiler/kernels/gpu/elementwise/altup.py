@@ -7,8 +7,8 @@ from __future__ import annotations
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element
-from mlcc_compiler.kernels.gpu.norm import each_lane, row_mean
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
+from mlcc_compiler.kernels.gpu.elementwise.norm import each_lane, row_mean
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, launch, real
 
 

@@ -6,7 +6,7 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.column_parts import Part, parts_of
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
 from mlcc_compiler.kernels.gpu.workgroup import bind, when
 
 

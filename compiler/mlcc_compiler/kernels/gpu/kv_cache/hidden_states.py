@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.frame import (
     store,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
 from mlcc_compiler.kernels.step import Step, step_argument
 

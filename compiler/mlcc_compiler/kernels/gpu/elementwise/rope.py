@@ -14,7 +14,7 @@ from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
 from mlcc_compiler.kernels.gpu.workgroup import bind, real
 from mlcc_compiler.kernels.mrope import of_section
 from mlcc_compiler.kernels.step import Step, step_argument

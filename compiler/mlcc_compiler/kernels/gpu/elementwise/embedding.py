@@ -12,7 +12,7 @@ from mlcc_compiler.ir._tvm import tirx
 from mlcc_compiler.ir.graph import Graph, Weight
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing

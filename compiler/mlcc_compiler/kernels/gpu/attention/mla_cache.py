@@ -19,10 +19,10 @@ from mlcc_compiler.kernels.frame import (
     store,
     tensor_argument,
 )
-from mlcc_compiler.kernels.gpu.attention.sequences import split, strided, zeros
+from mlcc_compiler.kernels.gpu.attention.sequences import split, strided
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.kv import stored
-from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
+from mlcc_compiler.kernels.gpu.elementwise.norm import each_lane, row_factor
+from mlcc_compiler.kernels.gpu.kv_cache.append import stored
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
     bind,
@@ -32,6 +32,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     real,
     shared,
     when,
+    zeros,
 )
 
 _TOKENS = 4  # that a thread multiplies with each weight it reads

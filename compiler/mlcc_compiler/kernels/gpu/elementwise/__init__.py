@@ -1,0 +1,1 @@
+"""GPU kernels that compute each row by itself: activations, norms, embeddings, rope."""
