@@ -4,6 +4,7 @@
     python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
     python3 dev.py test [pytest args]  run all tests, some at once; or those that are named, in turn
     python3 dev.py test --long         all, and the long tests that are left out otherwise
+    python3 dev.py test --check        style and types before, while the tests are read
     python3 dev.py test --fast         what needs no C++ compiler, GPU or browser, in a minute
     python3 dev.py test --area NAME    the tests of a folder of tests/, as in: --area engine
     python3 dev.py clients             try real clients and agents, and write docs/clients.md
@@ -79,6 +80,7 @@ COMMANDS = (
     "lock",
 )
 LONG = "--long"
+CHECK_FLAG = "--check"
 FAST_FLAG = "--fast"
 FAST_VENV = ROOT / ".venv-fast"
 FAST = (
@@ -298,9 +300,11 @@ def web(*arguments: str) -> int:
 
 def test(rest: Sequence[str]) -> int:
     """Those that are named; or all, after installing what they need where that may be done."""
+    first = check if CHECK_FLAG in rest else lambda: 0
+    rest = [word for word in rest if word != CHECK_FLAG]
     if set(rest) - {LONG}:
         rest = in_area(rest)
-        return (web() if needs_web(rest) else 0) or run("-m", "pytest", *rest)
+        return first() or (web() if needs_web(rest) else 0) or run("-m", "pytest", *rest)
     if lacking := packages.missing():
         debian.install(lacking, say)
         lacking = packages.missing()
@@ -316,7 +320,7 @@ def test(rest: Sequence[str]) -> int:
     else:
         os.environ["MLCC_ALL_INSTALLED"] = "1"  # so a test that lacks something is a failure
     with reading_tests():
-        failed = web()
+        failed = first() or web()
     return failed or run("-m", "pytest", *AT_ONCE, *rest)
 
 

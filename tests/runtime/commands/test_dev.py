@@ -70,6 +70,23 @@ def test_ctrl_c_ends_without_a_traceback(dev: Any, monkeypatch: pytest.MonkeyPat
     assert dev.main() == 130
 
 
+@pytest.mark.parametrize("paths", [(), ("tests/runtime/util",)])
+def test_style_and_types_come_before_the_tests(
+    dev: Any, monkeypatch: pytest.MonkeyPatch, paths: tuple[str, ...]
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(dev, "run", lambda *words: order.append(words[1]) or 0)
+    monkeypatch.setattr(dev, "make_slow", lambda: None)
+    monkeypatch.setattr(dev, "works", lambda *_: True)
+    monkeypatch.setattr(dev.packages, "missing", list)
+    monkeypatch.setenv("MLCC_ALL_INSTALLED", "1")  # restored; the command sets it
+    assert dev.test(["--check", *paths]) == 0
+    assert order == ["ruff", "ruff", "mypy", "pytest"]
+    order.clear()
+    monkeypatch.setattr(dev, "run", lambda *words: order.append(words[1]) or 3)
+    assert dev.test(["--check", *paths]) == 3 and order == ["ruff"]
+
+
 def test_which_users_may_install(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert debian.prefix() is None  # no Debian
