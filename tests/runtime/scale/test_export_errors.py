@@ -35,7 +35,7 @@ def replies(error: Exception | None) -> list[Reply]:
     model = Model(toy_text(), device, identity=Identity("toy", "toy", "toy"))
     driver = driver_of(model, defer_text=True)
     migrator = Migrator(model, driver)
-    migrator.migrate("a")
+    migrator.migrating.add("a")
     driver.engine.add(Request("a", [3, 4, 5], SamplingParams(max_tokens=9, ignore_eos=True)))
     while True:
         events = driver.step()

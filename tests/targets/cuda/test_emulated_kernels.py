@@ -131,6 +131,6 @@ def test_a_kernel_of_no_rows_starts_nothing() -> None:
     before = emulation.device().emulated_launches()
     empty = gpu_kernels.normal(0, 0, 33)
     gpu_kernels.run(
-        elementwise.elementwise.add, ((33,), (33,)), [empty, empty], [((0, 33), "float32")]
+        elementwise.activation.add, ((33,), (33,)), [empty, empty], [((0, 33), "float32")]
     )
     assert emulation.device().emulated_launches() == before
