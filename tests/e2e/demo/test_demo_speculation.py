@@ -58,6 +58,7 @@ class Always(Speculation):
     def speculator(self, capacity: Capacity, draft: DraftModel | None = None) -> Speculator:
         made = super().speculator(capacity, draft)
         made.allocate = lambda acceptance, most: most  # type: ignore[method-assign]
+        made.worthwhile = lambda acceptance, most, more=0.0: most  # type: ignore[method-assign]
         made.budget.allows = lambda decodes: True  # type: ignore[method-assign]
         return made
 
