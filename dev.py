@@ -100,15 +100,21 @@ FAST_IGNORES = (
     "compiler/weights/test_convert.py",
     "compiler/weights/test_hostile_checkpoint.py",
     "compiler/weights/test_hub.py",
+    "compiler/weights/test_tekken.py",
+    "compiler/weights/test_tied_head.py",
     "compiler/weights/test_tiktoken.py",
     "runtime/api/test_sandbox.py",
     "runtime/artifact/test_interrupts.py",
     "runtime/engine/test_chaos.py",
     "runtime/engine/test_isolation.py",
     "runtime/engine/test_lora_swaps.py",
+    "runtime/model/test_native_tokenizer.py",
+    "runtime/service/test_loose_schemas.py",
+    "runtime/service/test_not_built.py",
+    "runtime/util/test_apple.py",
 )
-"""Files below tests/ that compile a model, for which more must be installed, or storms and budgets
-of work that take many seconds."""
+"""Files below tests/ that compile a model or need what else requirements/fast.lock leaves out, and
+storms and budgets of work that take many seconds."""
 NO_WEB = (
     "api",
     "artifact",

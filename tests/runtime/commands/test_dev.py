@@ -3,9 +3,11 @@ tests that then lack something. apt-get and sudo are scripts here that record th
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +15,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +335,49 @@ with ThreadPoolExecutor(1) as pool:
         assert sorted(process.stdout.read(len("up\nup\n"))) == sorted("up\nup\n")
         process.terminate()
         assert process.stdout.read() == f"{-signal.SIGTERM} {-signal.SIGTERM}\n"
+
+
+def module_imports(path: Path, seen: set[Path]) -> set[str]:
+    """Top-level packages that a file of tests imports when it is imported, itself or by others
+    below tests/."""
+    if path in seen or not path.exists():
+        return set()
+    seen.add(path)
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        found: list[str] = []
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            found = [base, *(f"{base}.{a.name}" for a in node.names if base.startswith("tests"))]
+        for name in found:
+            names.add(name.partition(".")[0])
+            if name.startswith("tests."):
+                names |= module_imports((ROOT / name.replace(".", "/")).with_suffix(".py"), seen)
+    return names
+
+
+def test_the_fast_tests_import_what_their_lock_installs(dev: Any) -> None:
+    """Else `dev.py test --fast` fails where nothing else is installed."""
+    lock = (ROOT / "requirements" / "fast.lock").read_text(encoding="utf-8")
+    locked = set(re.findall(r"^([a-z0-9-]+)==", lock, flags=re.MULTILINE))
+    owners = packages_distributions()
+    ours = {"mlcc", "mlcc_compiler", "mlcc_targets", "tests", "tools", "benchmarks"}
+    files = {path for name in dev.FAST for path in dev.areas()[name].rglob("test_*.py")}
+    files -= {ROOT / "tests" / name for name in dev.FAST_IGNORES}
+    assert len(files) > 100 and "pytest" in locked
+    lacking = {}
+    for path in sorted(files):
+        found = module_imports(path, set()) - ours - set(sys.stdlib_module_names)
+        names = {name for name in found if not locked & _normalized(owners.get(name, []))}
+        if names:
+            lacking[str(path.relative_to(ROOT))] = names
+    assert not lacking
+
+
+def _normalized(distributions: list[str]) -> set[str]:
+    return {re.sub(r"[-_.]+", "-", name).lower() for name in distributions}
 
 
 def test_the_tests_bytecode_is_made_while_the_page_is_built(
