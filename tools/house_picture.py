@@ -10,8 +10,8 @@ roots and `mlcc/util`, which nearly all import.
 
 from __future__ import annotations
 
+import argparse
 import ast
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,7 +186,9 @@ def svg(imports: Graph) -> str:
 
 
 def main() -> None:
-    picture = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
+    parser = argparse.ArgumentParser(prog="python -m tools.house_picture", description=__doc__)
+    parser.add_argument("picture", nargs="?", type=Path, default=PICTURE, help="the file to write")
+    picture: Path = parser.parse_args().picture
     picture.write_text(svg(graph()), encoding="utf-8")
     print(picture)
 
