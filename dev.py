@@ -355,8 +355,9 @@ def reading_tests() -> Iterator[None]:
     try:
         yield
         with waiting("reading the tests"):
-            child.wait()
-        stamp.touch()
+            complete = child.wait() == 0
+        if complete:
+            stamp.touch()
     finally:
         if child.poll() is None:
             child.send_signal(signal.SIGINT)  # at which pytest removes its temporary folders

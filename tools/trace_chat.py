@@ -4,9 +4,10 @@
     python -m tools.trace_chat MODEL --walk     each call, in order
 
 MODEL is a compiled model's folder. The chat runs in this process, through `mlcc.Engine`, after
-another one that has imported everything. Counted are calls of Python functions of `mlcc`, in all
-threads: files entered, functions, moves (the function called is in another file than the one called
-before it) and returns (a move to a file that was entered before).
+another one that has imported everything. Counted are calls of Python functions of `mlcc`, one
+thread after another, as how they take turns differs from run to run: files entered, functions,
+moves (the function called is in another file than the one called before it) and returns (a move to
+a file that was entered before).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -30,7 +32,7 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 
 @dataclass(frozen=True)
 class Walk:
-    """Calls of functions of mlcc in their order, as (file, qualified name)."""
+    """Calls of functions of mlcc in the order of each thread, as (file, qualified name)."""
 
     steps: Sequence[tuple[str, str]]
 
@@ -58,12 +60,13 @@ class Walk:
 
 def traced(model: Path) -> Walk:
     """The walk of a chat of one token. Raises what `mlcc.Engine` raises."""
-    codes: list[CodeType] = []
+    codes: defaultdict[int, list[CodeType]] = defaultdict(list)
+    """By thread, in the order of their first calls."""
     recording = False
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         if recording and event == "call":
-            codes.append(frame.f_code)
+            codes[threading.get_ident()].append(frame.f_code)
 
     threading.setprofile(profile)
     try:
@@ -77,7 +80,7 @@ def traced(model: Path) -> Walk:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]  # as for sys.setprofile
-    return Walk(list(_of_package(codes)))
+    return Walk(list(_of_package(chain.from_iterable(codes.values()))))
 
 
 def _of_package(codes: Iterable[CodeType]) -> Iterable[tuple[str, str]]:

@@ -331,12 +331,8 @@ async def _generate_chat(
     served.check_model(parsed.delivery.model)
     served.check_generates()
     context = served.engine.capacity.context
-    left_out: list[str] = []
-    if (structure := parsed.structure) is not None:
-        structure, left_out = await enforceable(
-            served.text, served.prompts, structure, time_left, request.offload
-        )
-        parsed = replace(parsed, structure=structure)
+    structure, left_out = await _enforceable(served, request, parsed.structure, time_left)
+    parsed = replace(parsed, structure=structure)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     structure = await plan.structure(served.prompts, time_left, request.offload)
     try:
@@ -377,6 +373,18 @@ async def generate_completion(
     return await _with_names(names, _generate_completion(served, request, body, names))
 
 
+async def _enforceable(
+    served: ServedModel,
+    request: ApiRequest,
+    structure: Structure | None,
+    time_left: Callable[[], float | None],
+) -> tuple[Structure | None, list[str]]:
+    """As `enforceable`, of a request that may have no constraint."""
+    if structure is None:
+        return None, []
+    return await enforceable(served.text, served.prompts, structure, time_left, request.offload)
+
+
 async def _generate_completion(
     served: ServedModel, request: ApiRequest, body: Any, names: FieldNames
 ) -> Generation:
@@ -385,12 +393,8 @@ async def _generate_completion(
     time_left = served.clock(request, started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
-    left_out: list[str] = []
-    if (structure := parsed.structure) is not None:
-        structure, left_out = await enforceable(
-            served.text, served.prompts, structure, time_left, request.offload
-        )
-        parsed = replace(parsed, structure=structure)
+    structure, left_out = await _enforceable(served, request, parsed.structure, time_left)
+    parsed = replace(parsed, structure=structure)
     ignored = served.named(ignored, [names.of(path) for path in left_out])
     if parsed.suffix:
         parsed = _with_infill(served, parsed)

@@ -289,7 +289,7 @@ class ServedModel:
     @property
     def hears(self) -> bool:
         """Whether prompts may have sound."""
-        return self.text.audio_input is not None
+        return self.text.hears
 
     @property
     def reads(self) -> Modalities:
