@@ -284,6 +284,14 @@ def disassemble(library: Path, arch: str) -> list[Count]:
 
 def disassembled(data: bytes, arch: str, library: str) -> list[Count]:
     """The same of a library's bytes, or of a fat binary's."""
+    counts = [c for code in machine_code(data, arch, library) for c in count(*code)]
+    return sorted(counts, key=lambda c: c.kernel)
+
+
+def machine_code(
+    data: bytes, arch: str, library: str
+) -> list[tuple[list[Kernel], dict[str, tuple[int, int, int]]]]:
+    """The kernels of each object in it for the architecture, with `parse_usage` of them."""
     at = data.find(_MAGIC)
     if at < 0:
         sys.exit(f"{library} holds no CUDA code; compile the model with --target cuda")
@@ -298,11 +306,11 @@ def disassembled(data: bytes, arch: str, library: str) -> list[Count]:
         if not cubins:
             has = ", ".join(path.name.split(".")[-2] for path in files)
             sys.exit(f"{library} has no machine code for {arch}; --arch may be one of: {has}")
-        counts = []
+        found = []
         for path in cubins:
             usage = parse_usage(_run([tool("cuobjdump"), "-res-usage", path.name], folder))
-            counts += count(parse_sass(_run([tool("nvdisasm"), path.name], folder)), usage)
-    return sorted(counts, key=lambda c: c.kernel)
+            found.append((parse_sass(_run([tool("nvdisasm"), path.name], folder)), usage))
+    return found
 
 
 def _run(command: Sequence[str], folder: Path) -> str:

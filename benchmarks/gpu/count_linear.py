@@ -44,11 +44,16 @@ def counts(
 
 def counts_of(kernel: Any, arch: str = "sm_90") -> list[Count]:
     """The kernels of a function of TVM's. Raises TargetError."""
+    return disassembled(binary_of(kernel, arch), arch, "the layer")
+
+
+def binary_of(kernel: Any, arch: str = "sm_90") -> bytes:
+    """The fat binary of a function of TVM's. Raises TargetError."""
     row = get_target("cuda", Choices(archs=(arch,)))
     target = tvm_target_of(row)
     with cuda_build.cuda_code_in(row) as made, target:
         tvm.compile(tvm.IRModule({"linear": kernel}), target, tir_pipeline=GPU_PIPELINE)
-    return disassembled(made[0].binary, arch, "the layer")
+    return made[0].binary
 
 
 def main() -> None:

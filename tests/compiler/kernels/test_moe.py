@@ -18,7 +18,6 @@ from mlcc_compiler.kernels.gpu.moe import biased_router as gpu_biased_router
 from mlcc_compiler.kernels.gpu.moe import expert_bias as gpu_expert_bias
 from mlcc_compiler.kernels.gpu.moe import experts as kernels
 from mlcc_compiler.kernels.gpu.moe import router as gpu_router
-from mlcc_compiler.kernels.gpu.moe import sort_tokens as gpu_sort_tokens
 from mlcc_compiler.quantization import scheme
 from tests.compiler.kernels.cases import linear_twin as lt
 from tests.compiler.kernels.cases.cpu_kernels import normal, run
@@ -212,26 +211,33 @@ def test_gpu_combine() -> None:
     check_combine(gpu_run, gpu_router.combine)
 
 
-def ordered(gpu: Gpu, choice: Any, experts: int) -> list[Any]:
-    """The outputs of `expert_order`."""
+def ordered(gpu: Gpu, choice: Any, experts: int, few: int | None = None) -> list[Any]:
+    """The outputs of the kernel that sorts tokens by expert; few: of `expert_order_over_grid`."""
     n, chosen = choice.shape
-    heights = kernels.heights(gpu)
-    out = [((n, chosen), "int32"), ((1 + len(heights), experts + 1), "int32")]
-    return gpu_run(gpu_sort_tokens.expert_order, (experts, chosen, heights), [choice], out, gpu)
+    factory, arguments = kernels.order_of(gpu, experts, chosen)
+    if few is not None:
+        arguments = (*arguments[:3], few)
+    out = [((n, chosen), "int32"), ((1 + len(arguments[2]), experts + 1), "int32")]
+    return gpu_run(factory, arguments, [choice], out, gpu)
+
+
+def check_order(gpu: Gpu, tokens: int, experts: int, chosen: int, few: int | None = None) -> None:
+    """Against numpy's stable sort, to the entry."""
+    choice = choices(tokens, tokens, experts, chosen)
+    found, begin = ordered(gpu, choice, experts, few)
+    flat = choice.reshape(-1)
+    np.testing.assert_array_equal(found.reshape(-1), np.argsort(flat, kind="stable"))
+    counts = np.bincount(flat, minlength=experts)
+    for row, height in zip(begin, (1, *kernels.heights(gpu)), strict=True):
+        np.testing.assert_array_equal(row, np.cumsum([0, *(-(-counts // height))]))
 
 
 @on_vulkan
 @pytest.mark.parametrize("gpu", [F16, SMALL, VULKAN], ids=["f16", "small", "subgroups"])
 def test_gpu_order(gpu: Gpu) -> None:
     """Fewer and more experts than threads."""
-    for tokens, experts, chosen in ((0, 9, 3), (50, 9, 3), (40, 300, 10)):
-        choice = choices(tokens, tokens, experts, chosen)
-        found, begin = ordered(gpu, choice, experts)
-        flat = choice.reshape(-1)
-        np.testing.assert_array_equal(found.reshape(-1), np.argsort(flat, kind="stable"))
-        counts = np.bincount(flat, minlength=experts)
-        for row, height in zip(begin, (1, *kernels.heights(gpu)), strict=True):
-            np.testing.assert_array_equal(row, np.cumsum([0, *(-(-counts // height))]))
+    for sizes in ((0, 9, 3), (50, 9, 3), (40, 300, 10)):
+        check_order(gpu, *sizes)
 
 
 def gpu_check(

@@ -127,6 +127,27 @@ def test_experts_in_fragments(
     moe.gpu_check(CUDA, shape, "t4_g32", experts, 2, each, tokens)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "experts", "chosen"),
+    [
+        (1, 128, 8),
+        (64, 128, 8),  # half of the warps have no entries
+        pytest.param(150, 300, 10, marks=pytest.mark.long),  # more experts than threads
+        pytest.param(4096, 128, 8, marks=pytest.mark.long),
+    ],
+)
+def test_order_over_the_grid(tokens: int, experts: int, chosen: int) -> None:
+    moe.check_order(CUDA, tokens, experts, chosen, few=0)
+
+
+def test_few_tokens_are_not_sorted() -> None:
+    """Their experts are read without an order."""
+    before = emulation.device().emulated_launches()
+    order, begin = moe.ordered(CUDA, moe.choices(1, 8, 16, 2), 16)
+    assert emulation.device().emulated_launches() == before
+    assert (order == 77).all() and (begin == 77).all()
+
+
 def test_a_kernel_of_no_rows_starts_nothing() -> None:
     before = emulation.device().emulated_launches()
     empty = gpu_kernels.normal(0, 0, 33)

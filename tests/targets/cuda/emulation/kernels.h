@@ -229,6 +229,22 @@ inline unsigned mlcc_multiply_add(unsigned a, unsigned b, unsigned c) {
   return __pack_half2(sums[0], sums[1]);
 }
 
+// -- votes and counts (kernels/gpu/moe/sort_over_grid.py) ------------------------------------------
+
+inline unsigned mlcc_ballot(int yes) {  // two sets take turns, as in mlcc_mma
+  static unsigned char sets[32][2][32];
+  static unsigned char turns[32][32];
+  unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  int warp = thread / 32, lane = emulated_lane();
+  auto& all = sets[warp][turns[warp][lane] ^= 1];
+  all[lane] = yes != 0;
+  emulated_exchange(0, lane, __LINE__);
+  unsigned found = 0;
+  for (int i = 0; i < 32; ++i) found |= static_cast<unsigned>(all[i]) << i;
+  return found;
+}
+inline void mlcc_count(int* cell) { ++*cell; }
+
 // -- asynchronous copies (kernels/gpu/linear/fragments/async_copy.py) -------------------------------
 
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulated_shared[];

@@ -35,9 +35,13 @@ from mlcc_compiler.kernels.gpu.linear.matrix_gemm import matrix_gemm
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.moe.sort_over_grid import expert_order_over_grid
 from mlcc_compiler.kernels.gpu.moe.sort_tokens import expert_order
 from mlcc_compiler.kernels.gpu.moe.work_items import ExpertLinearShape, GroupedWork, PerTokenWork
-from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.kernels.kernel_set import Factory, KernelSet
+
+_ALONE = 8
+"""Tokens up to which each reads its own experts, with matrix instructions: nothing is sorted."""
 
 
 def stored(gpu: Gpu, shape: Sequence[int], scheme: str) -> GpuPacking:
@@ -60,7 +64,8 @@ def emit_expert_linear(
     key, steps = ("expert_order", choice), heights(kernels.device)
     if key not in graph.memo:
         table = tensor([1 + len(steps), experts + 1], "int32")
-        made = kernels.cached_kernel(expert_order, experts, chosen, steps)
+        factory, sizes = order_of(kernels.device, experts, chosen)
+        made = kernels.cached_kernel(factory, *sizes)
         lists = [tensor([rows, chosen], "int32"), table]
         pair = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(pair, 2)
@@ -70,6 +75,14 @@ def emit_expert_linear(
     rounded = emit_rounded(kernels, graph, x, form) if form.fragments else []
     inputs = [x, *rounded, choice, *graph.memo[key]]
     return call_parts(graph, "expert_linear", weight, parts, lambda part: [*inputs, *part], out)
+
+
+def order_of(gpu: Gpu, experts: int, chosen: int) -> tuple[Factory, tuple[Any, ...]]:
+    """The kernel that sorts tokens by expert, and its arguments behind the device."""
+    sizes = (experts, chosen, heights(gpu))
+    if gpu.fragments and gpu.matrix_unit and gpu.f16:
+        return expert_order_over_grid, (*sizes, _ALONE)
+    return expert_order, sizes
 
 
 def heights(gpu: Gpu) -> tuple[int, ...]:
@@ -115,7 +128,7 @@ def max_per_token(gpu: Gpu, numbers: ExpertLinearShape) -> int:
     """Tokens up to which each token reads its own experts: without matrix instructions a tile must
     be a quarter full to be faster, with them it must save reads."""
     if gpu.matrix_unit and gpu.f16:
-        return 8
+        return _ALONE
     return heights(gpu)[0] * numbers.experts // (4 * numbers.chosen)
 
 
