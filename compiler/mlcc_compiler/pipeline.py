@@ -19,18 +19,16 @@ from mlcc.artifact.schema import AdapterSite
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc.util.sizes import apart
-from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.ir._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import ENTRY, MTP_ENTRY, Traced, calls, traced_entries
 from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig
-from mlcc_compiler.kernel_objects import compile_kernels, split_kernels
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, GPU_PIPELINE
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.encoder import Encoder
+from mlcc_compiler.object_files import compile_kernels, compile_rest, split_kernels
 from mlcc_compiler.passes import auxiliary
 from mlcc_compiler.passes.adapters import add_adapters
 from mlcc_compiler.passes.check_splits import check_splits
@@ -221,21 +219,16 @@ def build(
     Raises mlcc_targets.TargetError, or CapacityError if the temporary folder's disk is full.
     """
 
-    def link(output: str, objects: list[str], **_: Any) -> None:
-        target.link([Path(name) for name in objects], Path(output))
-
-    link.object_format = "o"  # type: ignore[attr-defined]
-    with tempfile.TemporaryDirectory() as folder:
-        check_space(Path(folder), TEMPORARY_BYTES, "TMPDIR")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        check_space(folder, TEMPORARY_BYTES, "TMPDIR")
         described = tvm_target_of(target)
         module, objects = _with_prefix(lowered.module, target.symbol_prefix), list[Path]()
         if not target.generator and not target.symbol_prefix:
             module, kernels = split_kernels(module)
-            objects = compile_kernels(kernels, described, Path(folder), report)
-        with cuda_code_in(target, dump), tvm_target_of(target):
-            tir = GPU_PIPELINE if target.generator else CPU_PIPELINE
-            executable = relax.build(module, described, relax_pipeline=None, tir_pipeline=tir)
-        executable.export_library(str(library), fcompile=link, addons=list(map(str, objects)))
+            objects = compile_kernels(kernels, described, folder, report)
+        objects += compile_rest(module, described, target, folder, dump)
+        target.link(objects, library)
 
 
 def tvm_target_of(target: Target) -> tvm.target.Target:

@@ -71,19 +71,25 @@ def missing(archs: Sequence[str]) -> str:
 def compile_cuda(text: str, archs: Sequence[str]) -> DeviceCode:
     """Machine code for each of `archs` (oldest first), and PTX of the first. Raises TargetError."""
     start = time.perf_counter()
-    root = toolkit()
-    compiler = _nvcc_version(root) if root else cuda_nvrtc.version()
-    parts = (_FORMAT, compiler, *_FLAGS, *cuda_nvrtc.OPTIONS, *archs, text)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    key = hashlib.sha256(f"{cuda_compiler(archs)}\0{text}".encode()).hexdigest()
     if (cached := KERNELS.load(key)) is not None:
         binary, report = _unpacked(cached)
     else:
+        root = toolkit()
         binary, report = (
             _nvcc(root, text, archs) if root else cuda_nvrtc.compile_cubin(text, archs[0])
         )
         KERNELS.store(key, _packed(binary, report))
         KERNELS.trim()
     return DeviceCode(binary, parse_report(report), time.perf_counter() - start)
+
+
+def cuda_compiler(archs: Sequence[str]) -> str:
+    """What machine code depends on beside its text: the compiler's version and options, and the
+    architectures. Raises TargetError if there is no compiler."""
+    root = toolkit()
+    version = _nvcc_version(root) if root else cuda_nvrtc.version()
+    return "\0".join((_FORMAT, version, *_FLAGS, *cuda_nvrtc.OPTIONS, *archs))
 
 
 def _packed(binary: bytes, report: str) -> bytes:

@@ -80,8 +80,8 @@ class FileCache:
 
 
 KERNELS = FileCache("kernels", 512 << 20)
-"""Machine code: object files of CPU kernels, of about 50 KB (`mlcc_compiler/kernel_objects.py`), of
-which models of one family, or recipes of one model, have most in common; and all CUDA kernels of a
-library (`mlcc_compiler/cuda/code.py`)."""
+"""Machine code: object files of CPU kernels, of about 50 KB, of which models of one family, or
+recipes of one model, have most in common; all else of a library (`mlcc_compiler/object_files.py`),
+about 1 MB for a GPU; and CUDA's kernels of a library (`mlcc_compiler/cuda/code.py`)."""
 TOKENIZERS = FileCache("tokenizers", 256 << 20)
 """Indexes of large vocabularies (`model/tokenizer/index.py`): 12 MB for 262,144 tokens."""

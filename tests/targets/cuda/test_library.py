@@ -144,6 +144,11 @@ def test_what_is_cached_is_not_compiled_again(built: Path, monkeypatch: pytest.M
 
 
 @needs_nvcc
+def test_architectures_are_part_of_the_key() -> None:
+    assert cuda_code.cuda_compiler(ARCHS) != cuda_code.cuda_compiler(ARCHS[:1])
+
+
+@needs_nvcc
 def test_a_fault_in_the_text_is_one_line() -> None:
     with pytest.raises(TargetError, match=r"nvcc failed .*kernels\.cu\(1\): error"):
         cuda_code.compile_cuda("__global__ void f() { nonsense; }", ARCHS)

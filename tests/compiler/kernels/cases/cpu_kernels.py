@@ -16,10 +16,10 @@ import numpy as np
 
 from mlcc.util.machine import cpu_features, machine
 from mlcc_compiler.ir._tvm import tirx, tvm
-from mlcc_compiler.kernel_objects import compile_kernels, key_of
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
+from mlcc_compiler.object_files import compile_kernels, key_of
 from mlcc_targets.linking.native_library import link_for
 from tests.helpers import shared
 

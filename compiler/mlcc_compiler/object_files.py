@@ -1,0 +1,129 @@
+"""Object files of a library, compiled or from the cache `mlcc.util.file_cache.KERNELS`.
+
+TVM's passes over kernels take most of a compile's time and release the GIL. One module a kernel of
+a CPU keeps all cores busy. All else of a library is one module: its host code, and a GPU's kernels,
+which are text in one source. An object depends on nothing but its module, the target and the code
+generators' versions, whose hash is its key. A library has the same bytes with and without the
+cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mlcc.util.file_cache import KERNELS
+from mlcc.version import TVM, TVM_FFI
+from mlcc_compiler.cuda.build import cuda_code_in
+from mlcc_compiler.cuda.code import cuda_compiler
+from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm
+from mlcc_compiler.kernels import tir_pipeline
+from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, GPU_PIPELINE
+from mlcc_compiler.quantization.codec import cores
+from mlcc_targets import Target
+
+FORMAT = "1"
+"""Part of every key; raised when objects of older versions can no longer be linked."""
+
+
+def split_kernels(module: ir.IRModule) -> tuple[ir.IRModule, list[ir.IRModule]]:
+    """A module without its kernels, and each kernel as a module of its own, by name.
+
+    The first kernel stays: TVM makes host code at all only for a module that has some.
+    """
+    kernels = {v: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
+    apart = sorted(kernels, key=lambda variable: str(variable.name_hint))[1:]
+    names = {variable.name_hint for variable in apart}
+    rest = {v: f for v, f in module.functions.items() if v.name_hint not in names}
+    modules = [ir.IRModule({variable: kernels[variable]}) for variable in apart]
+    return ir.IRModule(rest, attrs=module.attrs), modules
+
+
+def compile_kernels(
+    modules: list[ir.IRModule],
+    target: Any,
+    folder: Path,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Path]:
+    """Object files of kernels, one a module, written into `folder`. target: TVM's, of the CPU.
+    report: called with the kernels done, and all."""
+
+    def compile_one(module: ir.IRModule) -> tuple[Path, bool]:
+        (variable,) = module.functions
+        path = folder / f"{variable.name_hint}.o"
+        key = key_of(module, target)
+        code = KERNELS.load(key)
+        if code is not None:
+            path.write_bytes(code)
+            return path, False
+        with target:
+            tvm.tirx.build(module, target, CPU_PIPELINE).write_to_file(str(path))
+        KERNELS.store(key, path.read_bytes())
+        return path, True
+
+    with ThreadPoolExecutor(cores(), "mlcc-kernel") as pool:
+        found = []
+        for each in pool.map(compile_one, modules):
+            found.append(each)
+            report(len(found), len(modules))
+    if any(new for _, new in found):
+        KERNELS.trim()
+    return [path for path, _ in found]
+
+
+def compile_rest(
+    module: ir.IRModule, described: Any, target: Target, folder: Path, dump: Path | None
+) -> list[Path]:
+    """Object files of a module with the virtual machine's functions, written into `folder`.
+
+    described: `target` for TVM. With `dump`, all is compiled, and reports of device compilers are
+    written there. Raises mlcc_targets.TargetError.
+    """
+    compiler = cuda_compiler(target.archs) if target.generator == "cuda" else ""
+    key = key_of(module, described, compiler)
+    packed = KERNELS.load(key) if dump is None else None
+    if packed is None:
+        tir = GPU_PIPELINE if target.generator else CPU_PIPELINE
+        with cuda_code_in(target, dump), described:
+            executable = relax.build(module, described, relax_pipeline=None, tir_pipeline=tir)
+        packed = _packed_objects(executable)
+        KERNELS.store(key, packed)
+        KERNELS.trim()
+    return _unpacked(packed, folder)
+
+
+def _packed_objects(executable: Any) -> bytes:
+    """The object files that TVM would link, in its order, as a zip file without compression."""
+    packed = io.BytesIO()
+
+    def pack(output: str, objects: list[str], **_: Any) -> None:
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name in objects:
+                archive.write(name, Path(name).name)
+
+    pack.object_format = "o"  # type: ignore[attr-defined]
+    executable.export_library("unused", fcompile=pack)
+    return packed.getvalue()
+
+
+def _unpacked(packed: bytes, folder: Path) -> list[Path]:
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        return [Path(archive.extract(name, folder)) for name in archive.namelist()]
+
+
+def key_of(module: ir.IRModule, target: Any, compiler: str = "") -> str:
+    """A hash of a module, its target (TVM's), the device's compiler and what TVM does to both."""
+    parts = (FORMAT, TVM, TVM_FFI, str(target), _passes(), compiler, tvm.ir.save_json(module))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _passes() -> str:
+    return inspect.getsource(tir_pipeline)
