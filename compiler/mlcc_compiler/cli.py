@@ -29,8 +29,8 @@ GROUPS = {
     "Device": ("--target", "--cpu", "--os", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits",
                "--tp"),
     "Quantization": ("--quant", "--bits", "--calibrate", "--head", "--activations", "--kv"),
-    "Model": ("--vision", "--mmproj", "--mtp", "--draft-head", "--reranker", "--merge-lora",
-              "--adapter-rank", "--lora-slots"),
+    "Model": ("--vision", "--mmproj", "--mtp", "--draft-head", "--for", "--reranker",
+              "--merge-lora", "--adapter-rank", "--lora-slots"),
     "Limits": ("--context", "--max-batch", "--max-step-tokens", "--max-rows"),
     "Output": ("--output", "--reuse-weights", "--static-library", "--dump-ir", "--quiet",
                "--verbose", "--progress"),
@@ -223,6 +223,13 @@ GROUPS = {
     help="Compile an EAGLE-3 head for the checkpoint too, for `--speculate mtp`.",
 )
 @click.option(
+    "--for",
+    "checkpoint_of_head",
+    metavar="CHECKPOINT",
+    callback=lambda context, parameter, text: text and model_argument(context, parameter, text),
+    help="MODEL is an EAGLE-3 head: compile this checkpoint with it.",
+)
+@click.option(
     "--tp",
     "ranks",
     type=click.IntRange(1, MOST_RANKS),
@@ -249,6 +256,7 @@ def compile_command(
     output: Path | None,
     merge_lora: Path | None,
     mmproj: Path | None,
+    checkpoint_of_head: str | None,
     quiet: bool,
     verbose: bool,
     progress: str | None,
@@ -268,6 +276,11 @@ def compile_command(
         from mlcc_compiler.compile import compile_model
         from mlcc_compiler.weights.merge_lora import with_lora
 
+        if checkpoint_of_head is not None:
+            if given["draft_head"] is not None:
+                raise UnsupportedError("--for and --draft-head name two heads; leave out one")
+            given["draft_head"] = resolve(full_name(model), display.download)
+            model = checkpoint_of_head
         checkpoint = open_checkpoint(resolve(full_name(model), display.download), mmproj)
         if merge_lora is not None:
             checkpoint = with_lora(checkpoint, merge_lora)

@@ -22,7 +22,7 @@ from mlcc.artifact.schema import (
 )
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.checkpoint.eagle import with_eagle
+from mlcc_compiler.checkpoint.eagle import check_no_head, with_eagle
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.towers.audio import audio_tower_of
 from mlcc_compiler.checkpoint.towers.audio_input import audio_input_of, unbuilt_audio
@@ -258,6 +258,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
     target = _with_name(target, checkpoint.name)
+    check_no_head(checkpoint)
     checkpoint, encoder_head = as_encoder(checkpoint, options.reranker, options.decoder_options)
     checkpoint = checkpoint if encoder_head else untied(checkpoint)
     if options.draft_head is not None and encoder_head is None:

@@ -47,12 +47,21 @@ class EngineArgs:
     speculate: str | None = None
     """How answers are drafted: lookup, mtp, draft or off, with :N for at most N draft tokens."""
     draft: Path | None = None
-    """The compiled draft model's folder."""
+    """The compiled draft model's folder, or an EAGLE-3 head for a checkpoint."""
 
     def __post_init__(self) -> None:
         """Raises InvalidRequestError for a wrong `speculate`, before a model is compiled."""
         if self.speculate is not None:
             self.speculation  # noqa: B018
+
+    @property
+    def draft_head(self) -> Path | None:
+        """`draft` if it is an EAGLE-3 head as published, which is compiled with the checkpoint."""
+        if self.draft is None:
+            return None
+        from mlcc.model.speculation import is_draft_head
+
+        return self.draft if is_draft_head(self.draft) else None
 
     @property
     def speculation(self) -> Speculation | None:

@@ -87,7 +87,8 @@ def open_model(
                 "--speculate and --draft"
             )
         prefix_cache = False
-    draft = None if args.draft is None else Artifact.open(args.draft)
+    is_model = args.draft is not None and args.draft_head is None  # a head is in the artifact
+    draft = Artifact.open(args.draft) if args.draft is not None and is_model else None
     if draft is not None:
         check_draft(draft, artifact)
     notes = list(artifact.notes)

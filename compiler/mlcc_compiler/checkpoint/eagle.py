@@ -8,7 +8,7 @@ for each token of the model, or -1. A head's own `embed_tokens` is a copy of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -36,8 +36,7 @@ def with_eagle(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     head = Checkpoint.open(folder)
     tensors = head.tensors
     names = {name.removeprefix("model."): name for name in tensors.shapes}
-    known = any(name.startswith("midlayer.") for name in names) and "fc.weight" in names
-    if not isinstance(tensors, TensorFolder) or not known:
+    if not isinstance(tensors, TensorFolder) or not _is_head(names):
         raise UnsupportedError(
             f"--draft-head {folder}: is no EAGLE-3 head, which has the tensors 'fc' and "
             "'midlayer'; for a smaller model as a draft use `--draft` of `mlcc serve`"
@@ -56,6 +55,19 @@ def with_eagle(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     found = replace(checkpoint, config=config)
     vars(found)["tensors"] = whole  # a frozen dataclass
     return found
+
+
+def check_no_head(checkpoint: Checkpoint) -> None:
+    """Raises UnsupportedError for a head without its model."""
+    if _is_head({name.removeprefix("model.") for name in checkpoint.tensors.shapes}):
+        raise UnsupportedError(
+            f"{checkpoint.name} is an EAGLE-3 head, which is compiled with the model that it was "
+            "trained for; add --for CHECKPOINT with that model"
+        )
+
+
+def _is_head(names: Collection[str]) -> bool:
+    return "fc.weight" in names and any(name.startswith("midlayer.") for name in names)
 
 
 def _draft_ids(

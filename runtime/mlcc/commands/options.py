@@ -157,8 +157,9 @@ SPECULATION_OPTIONS = (
     click.option(
         "--draft",
         type=click.Path(path_type=Path),
-        metavar="ARTIFACT",
-        help="Draft model: a smaller compiled model with the same tokenizer.",
+        metavar="FOLDER",
+        help="Draft model: a smaller compiled model with the same tokenizer; or an EAGLE-3 head, "
+        "with which a checkpoint is compiled.",
     ),
 )
 _MODELS = click.argument(

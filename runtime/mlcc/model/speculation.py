@@ -7,6 +7,7 @@ the same tokens under the same ids.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcc.engine.batch.batch import Capacity
@@ -19,8 +20,6 @@ from mlcc.limits import BOUNDS
 from mlcc.util.fast_dataclass import fast_dataclass
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mlcc.artifact.folder import Artifact
 
 
@@ -39,13 +38,17 @@ class Speculation:
         cls, text: str | None, draft: object = None, spelled: str = "--speculate"
     ) -> Speculation | None:
         """Parse `lookup`, `lookup:12`, `mtp:3`, `draft:4` or `off`; None = `draft` if there is a
-        draft model, else off.
+        draft model, `mtp` if that is an EAGLE-3 head, else off.
 
-        draft: the draft model, if one is given. Raises InvalidRequestError for anything else.
+        draft: the draft model or head, if one is given. Raises InvalidRequestError for anything
+        else.
         """
-        if text is None:
-            return None if draft is None else cls(DRAFT)
+        if text is None and draft is None:
+            return None
+        own = MTP if is_draft_head(draft) else DRAFT
+        text = own if text is None else text
         kind, colon, number = text.partition(":")
+        kind = own if kind == DRAFT else kind
         if kind not in (LOOKUP, DRAFT, MTP, OFF) or (colon and kind == OFF):
             raise _wrong(
                 f"{spelled} is {text[:40]!a}; it must be lookup, mtp, draft or off, and may say "
@@ -56,8 +59,8 @@ class Speculation:
                 f"{spelled} {DRAFT} needs a draft model; add --draft ARTIFACT, or type "
                 f"{spelled} {LOOKUP}"
             )
-        if kind != DRAFT and draft is not None:
-            raise _wrong(f"--draft is for {spelled} {DRAFT}; leave out one of them")
+        if kind != own and draft is not None:
+            raise _wrong(f"--draft is for {spelled} {own}; leave out one of them")
         if kind == OFF:
             return None
         bound = BOUNDS["draft_tokens"]
@@ -93,6 +96,16 @@ class Speculation:
 
 def _wrong(message: str) -> InvalidRequestError:
     return InvalidRequestError(message, code="bad_options", param="speculate")
+
+
+def is_draft_head(folder: object) -> bool:
+    """Whether a folder is an EAGLE-3 head as published: a part of a model, compiled with it."""
+    try:
+        config = json.loads(Path(str(folder), "config.json").read_text(encoding="utf-8"))
+        names = config.get("architectures") or ()
+        return "draft_vocab_size" in config or any("eagle" in str(name).lower() for name in names)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def check_draft(draft: Artifact, target: Artifact) -> None:

@@ -56,6 +56,8 @@ class CompileOptions:
     kv: str | None = None
     mtp: bool = False
     """Whether the checkpoint's multi-token-prediction layer is compiled too."""
+    draft_head: Path | None = None
+    """An EAGLE-3 head that is compiled with the checkpoint."""
     device: tuple[str, ...] = ()
     """Extra command line flags for the device of this machine."""
 
@@ -67,7 +69,8 @@ class CompileOptions:
         for name in ("context", "max_batch", "max_step_tokens", "max_rows"):
             value = getattr(self, name)
             words += [f"--{name.replace('_', '-')}", str(value)] if value else []
-        return [*words, *self.device, *(["--mtp"] if self.mtp else [])]
+        words += [*self.device, *(["--mtp"] if self.mtp else [])]
+        return [*words, *(["--draft-head", str(real(self.draft_head))] if self.draft_head else [])]
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
         return Path(model)
     source: dict[str, Any] = {"model": _absolute(model), "files": fingerprint(model)}
     source |= {"options": options.arguments(), "mlcc": __version__, "abi": _abi()}
+    if options.draft_head is not None:
+        source["draft_head"] = fingerprint(str(options.draft_head))
     source["compiler"] = sources_stamp(_edited_packages())
     key = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
@@ -267,6 +272,17 @@ def _check_unused(model: str, options: CompileOptions) -> None:
         raise UnsupportedError(
             f"{model} is compiled already, so {' and '.join(names)} cannot be obeyed; leave it out "
             "or give the checkpoint"
+        )
+    check_head_unused(model, options.draft_head)
+
+
+def check_head_unused(model: str, head: Path | None) -> None:
+    """Raises UnsupportedError if a head is given for an already compiled model."""
+    if head is not None:
+        raise UnsupportedError(
+            f"{model} is compiled already, and --draft {head} is an EAGLE-3 head, which reads the "
+            f"model's hidden states and is compiled with it: give the checkpoint, or type "
+            f"`mlcc compile {head} --for CHECKPOINT`, and serve that folder with --speculate mtp"
         )
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import printable
 from mlcc.model_argument import full_name
-from mlcc.model_cache.cache import TARGET, CompileOptions, check_exists, compiled, is_compiled
+from mlcc.model_cache.cache import (
+    TARGET,
+    CompileOptions,
+    check_exists,
+    check_head_unused,
+    compiled,
+    is_compiled,
+)
 from mlcc.model_cache.store import kept
 
 
@@ -27,7 +34,9 @@ def resolve(
     the user. Raises ArtifactError, CheckpointError, DeviceError.
     """
     args = replace(args, model=full_name(args.model))
+    head = args.draft_head
     if (found := kept(args.model, args.target, args.quant)) is not None:
+        check_head_unused(args.model, head)
         return found
     ready = is_compiled(args.model) or not runs_here
     options = CompileOptions(
@@ -38,7 +47,8 @@ def resolve(
         args.max_step_tokens,
         args.max_rows,
         kv=args.kv,
-        mtp=(args.speculate or "").partition(":")[0] == "mtp",
+        mtp=head is None and (args.speculate or "").partition(":")[0] == "mtp",
+        draft_head=head,
         device=() if ready else _device_choices(args),
     )
     path = compiled(args.model, options, note)

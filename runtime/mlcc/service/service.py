@@ -38,7 +38,7 @@ class Service:
 
     async def answer(self, request: ApiRequest) -> ApiResponse:
         """The response. Raises nothing but asyncio's CancelledError, which ends the work."""
-        errors: Callable[[MlccError], ApiResponse] = error_response
+        errors: Callable[[MlccError], ApiResponse] | None = None
         try:
             route, parameters = self._routes.find(request.method, request.path)
             errors = route.errors
@@ -47,12 +47,12 @@ class Service:
             )
             return await self._ask(route, request)
         except MlccError as error:
-            return errors(error)
+            return (errors or self._routes.errors(request.path))(error)
         except Exception:
             import traceback
 
             traceback.print_exc()
-            return errors(internal_error())
+            return (errors or error_response)(internal_error())
 
     async def _ask(self, route: Route, request: ApiRequest) -> ApiResponse:
         if (keeper := batch_handler(route)) is not None:

@@ -20,9 +20,13 @@ from mlcc.engine import Engine, Request, SamplingParams
 from mlcc.engine.batch.batch import Batch, BatchWriter, int32
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine.spec_decode.mtp import MtpLayer
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
-from mlcc.loader import open_executor
+from mlcc.loader import open_executor, open_model
+from mlcc.model.speculation import Speculation
+from mlcc.model_cache.resolve import resolve
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.options import Options
@@ -42,13 +46,15 @@ from tests.runtime.engine.helpers.drafting import Eager
 from tests.runtime.engine.helpers.drive import Driver
 
 BOUND = 1e-4
+NO_TOKENS = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
 DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
 TOKENS = [5, 17, 99, 3, 42, 7, 88, 120, 64, 9, 31, 77, 18, 56, 101, 23, 11, 45, 90, 6]
 CASES = [
     "llama", "qwen2-window", "qwen3", "qwen3_next-experts", "qwen3_5", "glm4_moe", "deepseek_v3",
     "mimo", "ernie4_5_moe", "nemotron_h-experts",
 ]  # fmt: skip
-LONG = ["glm4_moe", "mimo", "ernie4_5_moe", "nemotron_h-experts"]
+OF_OTHERS = ["glm4_moe_lite", "qwen3_5_moe"]
+"""With --long only: a family's layer with another's attention."""
 
 
 def mtp_plan(folder: Path, **options: Any) -> Plan:
@@ -56,7 +62,9 @@ def mtp_plan(folder: Path, **options: Any) -> Plan:
     return make_plan(Checkpoint.open(folder), get_target("cpu"), given)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=[*CASES, *(pytest.param(c, marks=pytest.mark.long) for c in OF_OTHERS)]
+)
 def model(request: Any, tmp_path_factory: Any) -> tuple[MtpOracle, Plan, Path]:
     folder = tmp_path_factory.mktemp(request.param)
     return make_mtp_checkpoint(request.param, folder), mtp_plan(folder), folder
@@ -78,15 +86,21 @@ def test_reference_equals_torch(model: tuple[MtpOracle, Plan, Path]) -> None:
 @pytest.mark.usefixtures("vulkan")
 @pytest.mark.feature("mtp", "vulkan", "runs")
 @pytest.mark.parametrize(
-    "case", ["llama", *(pytest.param(c, marks=pytest.mark.long) for c in LONG)]
+    "case",
+    ["llama", *(pytest.param(c, marks=pytest.mark.long) for c in [*CASES[1:], *OF_OTHERS])],
 )
 def test_vulkan_equals_torch(case: str, tmp_path: Path) -> None:
     oracle = make_mtp_checkpoint(case, tmp_path)
-    plan = replace(mtp_plan(tmp_path), target=get_target("vulkan", Choices(f16=False)))
-    executor = native(plan, tmp_path, capacity_of(plan), DeviceHandle("webgpu"))
-    error = worst_error(executor, oracle)
-    executor.close()
-    assert error < BOUND
+    assert vulkan_error(oracle, mtp_plan(tmp_path), tmp_path) < BOUND
+
+
+def vulkan_error(oracle: MtpOracle, plan: Plan, folder: Path) -> float:
+    plan = replace(plan, target=get_target("vulkan", Choices(f16=False)))
+    executor = native(plan, folder, capacity_of(plan), DeviceHandle("webgpu"))
+    try:
+        return worst_error(executor, oracle)
+    finally:
+        executor.close()
 
 
 def worst_error(executor: Any, oracle: MtpOracle) -> float:
@@ -139,6 +153,13 @@ def eagle(tmp_path_factory: Any) -> tuple[EagleOracle, Plan, Path]:
     given = Options(quant="f32", context=128, max_batch=8, draft_head=folder / "head")
     plan = make_plan(Checkpoint.open(folder / "model"), get_target("cpu"), given)
     return oracle, plan, folder
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("vulkan")
+def test_an_eagle_head_on_vulkan(eagle: tuple[EagleOracle, Plan, Path]) -> None:
+    oracle, plan, folder = eagle
+    assert vulkan_error(oracle, plan, folder) < BOUND
 
 
 def test_an_eagle_head_equals_torch(eagle: tuple[EagleOracle, Plan, Path]) -> None:
@@ -234,7 +255,7 @@ def test_answers_that_a_head_drafts_beside_windows(tmp_path: Path) -> None:
 
 def check_drafted(oracle: MtpOracle, folder: Path, out: Path, **options: Any) -> None:
     """Compile a checkpoint, and compare drafted answers with transformers' greedy ones."""
-    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
+    (folder / "tokenizer.json").write_text(NO_TOKENS)
     given = Options(
         quant="f32", context=128, max_batch=4, max_step_tokens=16, max_rows=16, **options
     )
@@ -265,6 +286,29 @@ def test_a_checkpoint_is_compiled_with_the_layer_that_drafts(
     found = CliRunner().invoke(run_command, [str(DEMO), "hi", "--speculate", "mtp:2"])
     assert isinstance(found.exception, MlccError), found.output
     assert "has no multi-token-prediction layer (mtp.fc.weight)" in found.exception.message
+
+
+def test_a_head_is_compiled_for_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `mlcc compile HEAD --for MODEL`, and where `--draft` names it beside a checkpoint."""
+    model, head, out = tmp_path / "model", tmp_path / "head", tmp_path / "out"
+    make_eagle_checkpoint(model, head)
+    (model / "tokenizer.json").write_text(NO_TOKENS)
+    words = [str(head), "--quant", "f32", "--context", "128", "--cpu", "host", "-o", str(out)]
+    alone = CliRunner().invoke(compile_command, words).exception
+    assert isinstance(alone, UnsupportedError) and "add --for CHECKPOINT" in alone.message
+    found = CliRunner().invoke(compile_command, [*words, "--for", str(model)])
+    assert found.exit_code == 0, found.output
+    with pytest.raises(UnsupportedError, match=f"--draft {head} is an EAGLE-3 head"):
+        resolve(EngineArgs(str(out), draft=head))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    args = EngineArgs(str(model), quant="f32", context=128, speculate="draft:2", draft=head)
+    for opened, longest in (
+        (open_model(out, EngineArgs(draft=head)), 3),
+        (open_model(resolve(args), args), 2),
+    ):
+        assert opened.speculation == Speculation("mtp", longest)
+        assert opened.drafts_itself and opened.draft is None
+        opened.close()
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mlcc.api.openai.requests import parse_chat
@@ -50,6 +52,18 @@ def test_how_it_is_asked_for() -> None:
     assert Speculation.read("lookup") == Speculation("lookup", 8)
     assert Speculation.read("lookup:12") == Speculation("lookup", 12)
     assert Speculation.read(None, "folder") == Speculation.read("draft", "folder")
+
+
+def test_a_head_in_place_of_a_draft_model(tmp_path: Path) -> None:
+    """EAGLE-3 heads, by what published configs have: their class, or their vocabulary."""
+    for config in ('{"architectures": ["LlamaForCausalLMEagle3"]}', '{"draft_vocab_size": 32000}'):
+        (tmp_path / "config.json").write_text(config)
+        for text in (None, "mtp", "draft", "draft:3"):
+            assert Speculation.read(text, tmp_path) == Speculation("mtp", 3)
+        with pytest.raises(MlccError, match="--draft is for --speculate mtp"):
+            Speculation.read("lookup:2", tmp_path)
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    assert Speculation.read(None, tmp_path) == Speculation("draft", 8)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from mlcc.service.http.router import MODULES, batch_handler, handler, service_handler
+from mlcc.service.http.router import MODULES, Router, batch_handler, handler, service_handler
 from mlcc.service.http.routes import ROUTES
 
 ADDRESSES = """
@@ -54,6 +54,26 @@ def test_each_address_is_answered_once() -> None:
     for route in named:
         found = [find(route) for find in (handler, service_handler, batch_handler)]
         assert found.count(None) == 2, route.path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "pattern", "version"),
+    [
+        ("GET", "/v2/models/org/name", "/v2/models/{model}", None),
+        ("GET", "/v2/models/org/name/ready", "/v2/models/{model}/ready", None),
+        ("POST", "/v2/models/org/name/infer", "/v2/models/{model}/infer", None),
+        ("GET", "/v2/models/org/name/stats", "/v2/models/{model}/stats", None),
+        ("POST", "/v2/repository/models/org/name/load", "/v2/repository/models/{model}/load", None),
+        ("POST", "/v2/models/org/name/versions/1/infer",
+         "/v2/models/{model}/versions/{version}/infer", "1"),
+    ],
+)  # fmt: skip
+def test_names_of_the_hub_have_slashes(
+    method: str, path: str, pattern: str, version: str | None
+) -> None:
+    route, parameters = Router(ROUTES).find(method, path)
+    assert route.path == pattern
+    assert (parameters["model"], parameters.get("version")) == ("org/name", version)
 
 
 @pytest.mark.parametrize("module", MODULES)

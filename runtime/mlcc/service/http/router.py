@@ -16,7 +16,12 @@ from mlcc.service.batches import Batches
 from mlcc.service.http import routes as at
 from mlcc.service.http.not_built import not_built
 from mlcc.service.http.routes import Route
-from mlcc.service.http.types import ApiRequest, ApiResponse, error_response
+from mlcc.service.http.types import (
+    ApiRequest,
+    ApiResponse,
+    error_response,
+    kserve_error_response,
+)
 from mlcc.service.served_model import Models, ServedModel
 
 Handler = Callable[[ServedModel, ApiRequest], Awaitable[ApiResponse]]
@@ -69,10 +74,11 @@ class Router:
         return next((route.path for route, _ in self._fits(path)), "")
 
     def errors(self, path: str) -> Callable[[MlccError], ApiResponse]:
-        """The shape of errors on this path; OpenAI's for unknown paths."""
+        """The shape of errors on this path; of unknown ones KServe's below /v2, where its clients
+        read no other, and else OpenAI's."""
         if fits := self._fits(path):
             return fits[0][0].errors
-        return error_response
+        return kserve_error_response if path.startswith("/v2/") else error_response
 
     def _fits(self, path: str) -> list[tuple[Route, dict[str, str]]]:
         return [(route, {}) for route in self._plain.get(path, ())] or [
@@ -83,14 +89,21 @@ class Router:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """`{name}` matches a segment, and at the end of a path all that follows."""
+    """`{name}` matches a segment, and at the end of a path all that follows; `{model}` may have
+    slashes everywhere, as names of the hub have."""
     parts = re.split(r"\{(\w+)\}", path)
     texts, names = parts[::2], parts[1::2]
     last = len(names) - 1
+
+    def match(number: int, name: str) -> str:
+        if number == last and not texts[-1]:
+            return ".*"
+        return ".+" if name == "model" else "[^/]+"
+
     return re.compile(
         re.escape(texts[0])
         + "".join(
-            f"(?P<{name}>{'.*' if number == last and not texts[-1] else '[^/]+'})" + re.escape(text)
+            f"(?P<{name}>{match(number, name)})" + re.escape(text)
             for number, (name, text) in enumerate(zip(names, texts[1:], strict=True))
         ),
         re.DOTALL,

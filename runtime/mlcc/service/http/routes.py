@@ -42,7 +42,8 @@ SCOPES = (INFERENCE, ADMIN)
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """One row. `{name}` in a path matches a segment, and at its end all that follows."""
+    """One row. `{name}` in a path matches a segment, and at its end all that follows; `{model}` may
+    have slashes."""
 
     method: str
     path: str

@@ -49,7 +49,8 @@ class ToyGrammar:
     def lookahead(self, tokens: Sequence[int]) -> list[array[int]]:
         """The masks behind the tokens, one by one, as far as they may follow."""
         ahead = ToyGrammar(self._seed, self._vocab_size, self._fails_after)
-        ahead.output, masks = [*self.output], list[array[int]]()
+        masks: list[array[int]] = []
+        ahead.output = [*self.output]
         for token in tokens:
             if ahead.failed or token == END or token not in ahead.following():
                 break

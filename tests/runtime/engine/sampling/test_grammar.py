@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.sampling.grammar import Structure
+from mlcc.engine.spec_decode.mtp import MtpLayer
 from mlcc.errors import UnsupportedError
 from tests.runtime.engine.helpers import naive
+from tests.runtime.engine.helpers.drafting import Eager
 from tests.runtime.engine.helpers.drive import SMALL, Driver, Got, small, toy_driver
 from tests.runtime.engine.helpers.toy_grammar import END, ToyGrammar
+from tests.runtime.engine.spec_decode.test_mtp import with_mtp
 
 ANY = Structure("grammar", "toy", "grammar")
 VOCAB = SMALL.vocab_size
@@ -76,7 +79,26 @@ asked = st.tuples(
 )
 def test_the_tokens_are_a_naive_engines(capacity: Capacity, depth: int, each: list) -> None:
     """With steps in flight, preemption, cancellations and shared prefixes."""
-    driver = toy_driver(capacity, eos=[END], depth=depth)
+    check(toy_driver(capacity, eos=[END], depth=depth), each)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    capacity=st.sampled_from([with_mtp(capacity) for capacity in CAPACITIES[:2]]),
+    longest=st.integers(1, 4),
+    each=st.lists(asked, min_size=1, max_size=6),
+)
+def test_nor_does_the_models_own_layer_change_them(
+    capacity: Capacity, longest: int, each: list
+) -> None:
+    """Its drafts end where the grammar forbids a token, and forced tokens are none of its own."""
+    speculator = Eager(MtpLayer(capacity).open, longest)
+    check(toy_driver(capacity, eos=[END], speculator=speculator), each)
+
+
+def check(driver: Driver, each: list) -> None:
+    """Add requests, with steps and cancellations between them, and compare their tokens."""
+    capacity = driver.engine.capacity
     wanted, cancelled = {}, []
     for arrival, (prompt, sampling, seed, wait, cancel) in enumerate(each):
         structure = None if seed is None else ANY

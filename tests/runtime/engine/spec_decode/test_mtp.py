@@ -14,6 +14,7 @@ from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, Result, SamplingParams
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.lora import AdapterMatrix
 from mlcc.engine.spec_decode.mtp import MtpLayer
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import InvalidRequestError, UnsupportedError
@@ -28,6 +29,7 @@ from tests.runtime.engine.test_against_naive import (
     ends,
     run_and_compare,
 )
+from tests.runtime.lora.rooms import with_slots
 
 fewer = settings(some, max_examples=60)
 STATE, WINDOW = CacheGroup("state"), CacheGroup("window", 2, window=5)
@@ -122,6 +124,21 @@ def test_a_shared_prompt_shares_what_the_layer_computed() -> None:
         finished = driver.run()[name].finished
         assert finished is not None and finished.drafted_tokens == finished.accepted_tokens
     assert driver.engine.stats().cached_tokens == 16
+
+
+def test_each_adapters_answers_are_drafted() -> None:
+    """The states that the layer reads are those of the request's adapter."""
+    driver = always(with_slots(with_mtp(small(context=128)), 2), 3)
+    answers = []
+    for name in ("x", "y"):
+        driver.load(name, [AdapterMatrix(0, 0, 0, 1, 1, False, "float32", name.encode() * 4)])
+    for name in ("", "x", "y"):
+        driver.add(Request(f"r{name}", [*range(17)], LONG, adapter=name))
+    for got in driver.run().values():
+        assert got.finished is not None
+        assert got.finished.drafted_tokens == got.finished.accepted_tokens > 10
+        answers.append(got.tokens)
+    assert len({*map(tuple, answers)}) == 3
 
 
 def test_lost_states_cost_acceptance_alone() -> None:
