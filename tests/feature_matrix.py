@@ -96,6 +96,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "sound in prompts: Qwen2-Audio": ("qwen2-audio",),
     "sound in prompts: Qwen2.5-Omni": ("qwen2.5-omni",),
     "sound in prompts: Voxtral": ("voxtral",),
+    "sound in prompts: Gemma 3n": ("gemma3n-sound",),
     "sound in prompts: Gemma 4": ("gemma4-sound",),
     "weights `f32`": ("f32",),
     "weights `f16`, `bf16`": ("f16", "bf16"),

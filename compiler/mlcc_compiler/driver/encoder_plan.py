@@ -16,7 +16,7 @@ from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision.tower import tower_rows
 from mlcc_compiler.weights.encoder import with_answers, with_dense
 
-HEARING_TOWERS = ("whisper_audio", "audio_input", "gemma4_audio")
+HEARING_TOWERS = ("whisper_audio", "audio_input", "gemma3n_audio", "gemma4_audio")
 ENCODER_BATCH = 64
 """Texts per step of an encoder, where the target's row has fewer sequences."""
 

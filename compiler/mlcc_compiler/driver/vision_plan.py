@@ -44,7 +44,7 @@ def describe_tower(plan: Plan) -> str:
     assert plan.encoder_head is not None
     rows, patches = plan.encoder_head.image_rows, plan.limits.context
     weights = f"{plan.parameters:,} weights in {plan.scheme_summary()}"
-    if plan.config.architecture in ("audio_input", "gemma4_audio"):
+    if plan.config.architecture in ("audio_input", "gemma3n_audio", "gemma4_audio"):
         per_second = 50 if plan.config.architecture == "audio_input" else 25
         return f"{weights}; {patches // per_second} s of sound become {rows} tokens"
     if plan.encoder is not None and plan.encoder.task == "audio":

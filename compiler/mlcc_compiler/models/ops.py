@@ -411,6 +411,33 @@ def depthwise_conv(x: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
     return _call("depthwise_conv", [x, weight, positions], [], x.shape)
 
 
+def group_moments(x: Tensor, present: Tensor, groups: int) -> Tensor:
+    """x a[n, groups * places * channels], of which present a[n, groups * places] is 1 where a place
+    is there, and 0 where it is left out -> f32[n, groups * 3]: of each group the count of numbers,
+    their mean, and the sum of their squared differences from it. For `cumulative_norm`."""
+    return _call("group_moments", [x, present], [groups], [x.shape[0], 3 * groups], FLOAT32)
+
+
+def cumulative_norm(
+    x: Tensor, present: Tensor, moments: Tensor, weight: Tensor, positions: Tensor, eps: float
+) -> Tensor:
+    """Each group of x normalised by all of its own text so far: x, present and moments as in
+    `group_moments`, weight f32[channels], positions i32[n] in the text -> as x, 0 where a place is
+    left out.
+
+    Groups follow each other in a row, rows in a text. The mean is of all numbers up to the group;
+    the variance sums, over the same groups, the squared differences from the mean as it was at
+    each. For encoders, whose texts are whole."""
+    given = [x, present, moments, weight, positions]
+    return _call("cumulative_norm", given, [float(eps)], x.shape)
+
+
+def next_rows(x: Tensor, positions: Tensor) -> Tensor:
+    """x a[n, width], positions i32[n] in the text -> a[n, width]: of each row the one behind it in
+    its own text, or zeros. For encoders, whose texts are whole."""
+    return _call("next_rows", [x, positions], [], x.shape)
+
+
 def softcap(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap)."""
     return _call("softcap", [x], [float(cap)], x.shape)

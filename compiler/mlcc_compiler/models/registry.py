@@ -61,6 +61,7 @@ from mlcc_compiler.models.architectures import (
     whisper,
 )
 from mlcc_compiler.models.audio import audio_input
+from mlcc_compiler.models.audio import gemma3n as gemma3n_audio
 from mlcc_compiler.models.audio import gemma4 as gemma4_audio
 from mlcc_compiler.models.audio import whisper as whisper_audio
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
@@ -171,6 +172,7 @@ TOWERS: dict[str, Any] = {
     "pixtral_vision": pixtral,
     "whisper_audio": whisper_audio,
     "audio_input": audio_input,
+    "gemma3n_audio": gemma3n_audio,
     "gemma4_audio": gemma4_audio,
 }
 """Towers of multimodal checkpoints (`checkpoint/towers/vision.py`, `checkpoint/towers/audio.py`,

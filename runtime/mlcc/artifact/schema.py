@@ -425,16 +425,18 @@ class AudioInputInfo:
     """How sound becomes rows of a prompt, for a language model with an audio tower."""
 
     processor: str
-    """qwen2_audio, voxtral, qwen2_5_omni or gemma4: how sound is cut into clips."""
+    """qwen2_audio, voxtral, qwen2_5_omni, gemma3n or gemma4: how sound is cut into clips."""
     audio_token: str
     """Text of the placeholder token, such as <|AUDIO|>."""
     audio_token_id: int
     bins: int
     """Mel bins of a frame, which is 10 ms."""
     clip_rows: int
-    """Rows of the encoder for the longest clip; each is of two frames, gemma4's of four."""
+    """Rows of the encoder for the longest clip; each is of two frames, gemma3n's and gemma4's of
+    four."""
     pool: int
-    """Rows of the encoder that become one row of the prompt."""
+    """Rows of the encoder that become one row of the prompt. Every clip of gemma3n has the prompt's
+    rows of the longest."""
     most_seconds: int
     """The longest sound."""
     chunk_rows: int = 0

@@ -42,6 +42,10 @@ class PageKernels:
         """Frames as Gemma 4's audio tower reads them."""
         return to_bytes(self._js.usmLogMel(self._given(samples), frames, bins))
 
+    def gemma3n_log_mel(self, samples: bytes, frames: int, bins: int, /) -> bytes:
+        """Frames as Gemma 3n's audio tower reads them."""
+        return to_bytes(self._js.gemma3nLogMel(self._given(samples), frames, bins))
+
     def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytes:
         """The samples at another rate."""
         return to_bytes(self._js.resample(self._given(samples), from_rate, to_rate))

@@ -14,6 +14,7 @@ from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import AudioClip, AudioWindow, ImageTile
 from mlcc.errors import UnsupportedError
 from mlcc.model.vision_tower import TowerExecutor, VisionTower, first_pages
+from mlcc.multimodal.audio import gemma3n
 from mlcc.multimodal.audio.frames import FLOAT, row_bytes, tower_rows
 from mlcc.multimodal.audio.usm import FRAMES, usm_rows
 
@@ -46,18 +47,16 @@ class ClipStep:
     def __init__(self, clip: AudioClip, info: AudioInputInfo, capacity: Capacity) -> None:
         count = self.tokens = clip.encoder_rows
         if count > (most := capacity.max_step_tokens):
-            per_second = 100 // (FRAMES if info.processor == "gemma4" else 2)
+            per_second = 100 // (FRAMES if info.processor.startswith("gemma") else 2)
             raise UnsupportedError(
                 f"a clip of {count / per_second:.0f} s, and the tower was compiled for "
                 f"{most / per_second:.0f} s; send less sound"
             )
         self._capacity, self._chunk = capacity, info.chunk_rows
-        self._wanted = range(0, clip.rows * info.pool, info.pool)
-        self.embeddings = (
-            usm_rows(clip.features, info.bins)
-            if info.processor == "gemma4"
-            else _frame_rows(clip.features, count, info)
-        )
+        self._wanted: Sequence[int] = range(0, clip.rows * info.pool, info.pool)
+        if info.processor == "gemma3n":
+            self._wanted = gemma3n.gemma3n_wanted(count, clip.rows, info.pool)
+        self.embeddings = _tower_input(clip.features, count, info)
         """Of the tokens, for the first slots of the tower's embeddings."""
 
     def batch(self, writer: BatchWriter) -> Batch:
@@ -147,6 +146,15 @@ class Towers:
         """Free the device's memory."""
         for tower in self._towers:
             tower.close()
+
+
+def _tower_input(features: bytes, count: int, info: AudioInputInfo) -> bytes:
+    """What the tower reads of a clip: `count` rows."""
+    if info.processor == "gemma3n":
+        return gemma3n.gemma3n_rows(features, info.bins)
+    if info.processor == "gemma4":
+        return usm_rows(features, info.bins)
+    return _frame_rows(features, count, info)
 
 
 def _frame_rows(features: bytes, count: int, info: AudioInputInfo) -> bytes:

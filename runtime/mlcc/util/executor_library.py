@@ -177,6 +177,10 @@ class Module(Protocol):
         """Frames of float32 samples, as Gemma 4's audio tower reads them."""
         ...
 
+    def gemma3n_log_mel(self, samples: bytes, frames: int, bins: int, /) -> bytearray:
+        """Frames of float32 samples, as Gemma 3n's audio tower reads them."""
+        ...
+
     def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytearray:
         """float32 samples at another rate."""
         ...

@@ -277,6 +277,10 @@ MLCC_API mlcc_executor_status mlcc_executor_log_mel(const float* samples, int32_
 MLCC_API mlcc_executor_status mlcc_executor_usm_log_mel(const float* samples, int32_t frames, int32_t bins,
                                                         float* features);
 
+// The same of Gemma 3n's, of samples f32[160 * (frames - 1) + 512].
+MLCC_API mlcc_executor_status mlcc_executor_gemma3n_log_mel(const float* samples, int32_t frames, int32_t bins,
+                                                            float* features);
+
 // Changes the sample rate of sound: `out` has room for the `made` samples, count * to / from rounded up. Needs no
 // executor.
 MLCC_API mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to,

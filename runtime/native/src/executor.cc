@@ -249,7 +249,12 @@ mlcc_executor_status mlcc_executor_log_mel(const float* samples, int32_t frames,
 }
 
 mlcc_executor_status mlcc_executor_usm_log_mel(const float* samples, int32_t frames, int32_t bins, float* features) {
-  return guarded([=] { mlcc::usm_log_mel(samples, frames, bins, features); });
+  return guarded([=] { mlcc::usm_log_mel(mlcc::kGemma4Frames, samples, frames, bins, features); });
+}
+
+mlcc_executor_status mlcc_executor_gemma3n_log_mel(const float* samples, int32_t frames, int32_t bins,
+                                                   float* features) {
+  return guarded([=] { mlcc::usm_log_mel(mlcc::kGemma3nFrames, samples, frames, bins, features); });
 }
 
 mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to, float* out,

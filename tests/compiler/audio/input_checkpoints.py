@@ -10,13 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import Gemma4AudioFeatureExtractor, WhisperFeatureExtractor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import (
+    AutoModel,
+    Gemma3nAudioFeatureExtractor,
+    Gemma4AudioFeatureExtractor,
+    WhisperFeatureExtractor,
+)
+from transformers.models.gemma3n import modeling_gemma3n
 
-from tests.compiler.models.helpers.checkpoints import GEMMA4, SMALL, save_initialised
+from mlcc.engine.request import Request
+from tests.compiler.models.helpers.checkpoints import GEMMA3N, GEMMA4, SMALL, save_initialised
 
 AUDIO, BEGIN, END = 130, 129, 128
 SECONDS, BINS = 2, 80
@@ -144,16 +153,97 @@ def gemma4_extractor() -> Gemma4AudioFeatureExtractor:
     return Gemma4AudioFeatureExtractor(feature_size=GEMMA4_BINS)
 
 
+GEMMA3N_TOKENS = 14
+"""Of a sound, beside the one behind it."""
+GEMMA3N_TOWER: dict[str, Any] = {
+    "hidden_size": 32,
+    "input_feat_size": GEMMA4_BINS,
+    "vocab_size": 6,
+    "vocab_offset": 125,
+    "conf_num_hidden_layers": 2,
+    "conf_num_attention_heads": 2,
+    "conf_attention_chunk_size": 5,
+    "conf_attention_context_left": 6,
+    "conf_attention_logit_cap": 5.0,
+    "conf_conv_kernel_size": 3,
+    "sscp_conv_channel_size": [GEMMA4_BINS, 8],
+}
+
+
+def gemma3n(folder: Path) -> torch.nn.Module:
+    """A Gemma 3n without its vision tower, which is of another library, in `folder`, and
+    transformers' model of it in float64, but for the audio tower, as in `gemma4`."""
+    text = {**SMALL, **GEMMA3N, "vocab_size_per_layer_input": 120}
+    config = transformers.Gemma3nConfig(
+        audio_config=GEMMA3N_TOWER,
+        text_config={"model_type": "gemma3n_text", **text, "pad_token_id": 0},
+        vision_config={"hidden_size": 8, "vocab_size": 5, "vocab_offset": 120},
+        audio_soft_tokens_per_image=GEMMA3N_TOKENS,
+        audio_token_id=AUDIO,
+        boa_token_id=119,
+        eoa_token_id=END,
+        image_token_id=123,
+        boi_token_id=118,
+        eoi_token_id=122,
+        tie_word_embeddings=True,
+    )
+    made = AutoModel.from_config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            modeling_gemma3n.AutoModel,
+            "from_config",
+            lambda part: torch.nn.Identity() if part is config.vision_config else made(part),
+        )
+        oracle = _saved(transformers.Gemma3nForConditionalGeneration, config, folder)
+    oracle.model.audio_tower.float()
+    oracle.model.embed_audio.float()
+    settings = {"feature_extractor": gemma3n_extractor().to_dict()}
+    settings["audio_seq_length"] = GEMMA3N_TOKENS
+    (folder / "preprocessor_config.json").unlink()
+    (folder / "processor_config.json").write_text(
+        json.dumps(settings, default=lambda array: array.tolist())
+    )
+    _hears_alone(oracle.model)
+    return oracle
+
+
+def gemma3n_extractor() -> Gemma3nAudioFeatureExtractor:
+    """Transformers' own, for the small tower."""
+    return Gemma3nAudioFeatureExtractor(feature_size=GEMMA4_BINS)
+
+
+def _hears_alone(model: Any) -> None:
+    """Has transformers' model hear each sound of a prompt without the frames that fill it up to the
+    longest, which would change it."""
+    whole = model.get_audio_features
+
+    def features(frames: torch.Tensor, filled: torch.Tensor, **options: Any) -> Any:
+        found = [
+            whole(each[~mask][None], mask[~mask][None], **options)
+            for each, mask in zip(frames, filled, strict=True)
+        ]
+        rows = [each.pooler_output[0] for each in found]
+        masks = [each.audio_mel_mask[0] for each in found]
+        made = found[0]
+        made.pooler_output = pad_sequence(rows, batch_first=True)
+        made.audio_mel_mask = pad_sequence(masks, batch_first=True, padding_value=True)
+        return made
+
+    model.get_audio_features = features
+
+
 FAMILIES = {
     "qwen2_audio": qwen2_audio,
     "voxtral": voxtral,
     "qwen2_5_omni": qwen2_5_omni,
+    "gemma3n": gemma3n,
     "gemma4": gemma4,
 }
 LENGTHS: dict[str, tuple[float, float, float]] = {
     "qwen2_audio": (SECONDS, 0.7131, 1.3),
     "voxtral": (SECONDS, 0.7131, 2.4),
     "qwen2_5_omni": (SECONDS, 0.7131, 2.37),
+    "gemma3n": (SECONDS, 0.7131, 1.3),
     "gemma4": (SECONDS, 0.7131, 1.3),
 }
 """Seconds of each of the sounds. Voxtral fills a clip, Qwen2.5-Omni hears several."""
@@ -180,6 +270,8 @@ def marks_of(family: str) -> dict[str, int]:
     names = ("<|audio_eos|>", "<|audio_bos|>", "<|AUDIO|>")
     if family == "gemma4":
         names = ("<audio|>", "<|audio>", "<|audio|>")
+    if family == "gemma3n":
+        names = ("<end_of_audio>", "<start_of_audio>", "<audio_soft_token>")
     return dict(zip(names, (END, BEGIN, AUDIO), strict=True))
 
 
@@ -211,6 +303,10 @@ def given(family: str, ids: torch.Tensor, heard: Sequence[Samples]) -> dict[str,
         return {"input_features": torch.cat([_windows(each) for each in heard])}
     if family == "gemma4":
         return dict(gemma4_extractor()(heard, return_tensors="pt"))
+    if family == "gemma3n":
+        made = [gemma3n_extractor()(each, return_tensors="pt") for each in heard]
+        parts = {name: [each[name][0] for each in made] for name in made[0]}
+        return {name: pad_sequence(part, batch_first=True) for name, part in parts.items()}
     longest = {"qwen2_audio": SECONDS, "qwen2_5_omni": 300}[family]
     made = extractor(longest)(
         heard,
@@ -224,6 +320,14 @@ def given(family: str, ids: torch.Tensor, heard: Sequence[Samples]) -> dict[str,
         "feature_attention_mask": made["attention_mask"],
         "attention_mask": torch.ones_like(ids),
     }
+
+
+def ids_of(family: str, request: Request) -> list[int]:
+    """The prompt as transformers' processors make it: Gemma 3n's sounds end with another token."""
+    ids = list(request.prompt)
+    for clip in request.media if family == "gemma3n" else ():
+        ids[clip.start + clip.tokens - 1] = END
+    return ids
 
 
 def _windows(samples: Samples) -> torch.Tensor:

@@ -35,6 +35,7 @@ from tests.compiler.audio.input_checkpoints import (
     array_of,
     extractor,
     given,
+    ids_of,
     sounds,
 )
 from tests.compiler.audio.test_whisper import answers
@@ -44,7 +45,7 @@ BOUND = 2e-4
 """Of log-probabilities; those of the oracle have a standard deviation near 2."""
 NEW = 5
 PART = {family: family.replace("_", "-").replace("2-5", "2.5") for family in FAMILIES}
-PART["gemma4"] = "gemma4-sound"  # beside its text
+PART |= {"gemma3n": "gemma3n-sound", "gemma4": "gemma4-sound"}  # beside their text
 """The part of the feature matrix that each proves."""
 PROMPTS: list[list[int]] = [
     [5, 9, 11, -1, 7, -2, 20, 21, 22],
@@ -76,7 +77,7 @@ def request_of(name: str, words: Sequence[int], heard: Sequence[Any]) -> Request
 def expected(
     family: str, oracle: Any, request: Request, shown: Sequence[Samples]
 ) -> list[tuple[int, float]]:
-    ids, found = list(request.prompt), list[tuple[int, float]]()
+    ids, found = ids_of(family, request), list[tuple[int, float]]()
     for _ in range(NEW):
         tokens = torch.tensor([ids])
         with torch.no_grad():
@@ -131,7 +132,7 @@ def check(model: Model, known: Known) -> None:
     assert len({tuple(got) for got in found.values()}) == len(PROMPTS)
 
 
-LONG = {("gemma4", "cpu"), ("gemma4", "vulkan")}
+LONG = {(family, target) for family in ("gemma3n", "gemma4") for target in ("cpu", "vulkan")}
 """With --long: kernels are compared with their twins, and a Gemma 4 with two towers runs on the
 CPU (`tests/e2e/audio/test_sees_and_hears.py`)."""
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
+from transformers.models.gemma3n.modeling_gemma3n import Gemma3nAudioCumulativeGroupNorm
 
 from mlcc.device.reference import conformer
 from mlcc_compiler.kernels.cpu.elementwise import conformer as cpu_conformer
@@ -59,3 +61,45 @@ def test_depthwise_conv(of: KernelSet, channels: int, taps: int) -> None:
     np.testing.assert_allclose(y, conformer.depthwise_conv(*given), rtol=1e-5, atol=1e-5)
     # A text's first row reads none of the text before.
     np.testing.assert_allclose(y[9], given[0][9] * given[1][-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("groups", "places", "channels"), [(2, 6, 16), (1, 3, 5), (3, 4, 160)])
+def test_cumulative_norm(of: KernelSet, groups: int, places: int, channels: int) -> None:
+    n, marks = len(TWO_TEXTS), groups * places
+    width = marks * channels
+    x = normal(0, n, width, scale=2) + 5
+    here = (normal(1, n, marks) > -0.5).astype(np.float32)
+    here[8] = 0  # a text's last row, which is left out of all
+    sizes, wanted = ((width,), (marks,), groups), [((n, 3 * groups), "float32")]
+    (moments,) = of.run(of.kernels.group_moments, sizes, [x, here], wanted)
+    expected = conformer.group_moments(x.astype(np.float64), here, groups)
+    np.testing.assert_allclose(moments, expected, rtol=2e-5, atol=2e-5)
+    given = [x, here, moments, normal(2, channels), TWO_TEXTS]
+    norm_sizes = ((width,), (marks,), (3 * groups,), (channels,), (), 1e-3)
+    (y,) = of.run(of.kernels.cumulative_norm, norm_sizes, given, [((n, width), "float32")])
+    whole = conformer.cumulative_norm(*(each.astype(np.float64) for each in given), 1e-3)
+    np.testing.assert_allclose(y, whole, rtol=1e-4, atol=2e-5)
+    assert not y[8].any()
+
+
+def test_cumulative_norm_is_that_of_transformers() -> None:
+    rows, groups, places, channels = 7, 2, 4, 6
+    x, weight = normal(0, rows * groups, places, channels, scale=2) + 3, normal(1, channels)
+    norm = Gemma3nAudioCumulativeGroupNorm(channels, (places,), eps=1e-3)
+    norm.weight.data = torch.from_numpy(weight)
+    with torch.no_grad():
+        wanted = norm(torch.from_numpy(x)[None])[0].numpy()
+    flat, here = x.reshape(rows, -1), np.ones((rows, groups * places), np.float32)
+    moments = conformer.group_moments(flat, here, groups)
+    found = conformer.cumulative_norm(flat, here, moments, weight, np.arange(rows), 1e-3)
+    np.testing.assert_allclose(found, wanted.reshape(rows, -1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [24, 5])
+def test_next_rows(of: KernelSet, width: int) -> None:
+    x = normal(0, len(TWO_TEXTS), width)
+    wanted = [(x.shape, "float32")]
+    (y,) = of.run(of.kernels.next_rows, ((width,), ()), [x, TWO_TEXTS], wanted)
+    np.testing.assert_array_equal(y, conformer.next_rows(x, TWO_TEXTS))
+    np.testing.assert_array_equal(y[:8], x[1:9])
+    assert not y[8].any() and not y[13].any()

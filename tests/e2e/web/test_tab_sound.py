@@ -36,6 +36,7 @@ PART = {
     "qwen2_audio": "qwen2-audio",
     "qwen2_5_omni": "qwen2.5-omni",
     "voxtral": "voxtral",
+    "gemma3n": "gemma3n-sound",
     "gemma4": "gemma4-sound",
 }
 """In the table of features."""
@@ -77,7 +78,7 @@ def both(
     special = marks_of(request.param)
     (folder / "tokenizer.json").write_text(in_letters(special))
     end, begin, mark = special
-    sound = mark if request.param == "gemma4" else begin + mark + end
+    sound = mark if request.param.startswith("gemma") else begin + mark + end
     (folder / "chat_template.jinja").write_text(TEMPLATE.replace("SOUND", repr(sound)))
     with in_both(folder) as made:
         yield made

@@ -2,7 +2,7 @@
 
 import { logMel, type Spectrogram } from './log_mel.js';
 import { resample } from './resample.js';
-import { usmLogMel } from './usm_log_mel.js';
+import { gemma3nLogMel, usmLogMel } from './usm_log_mel.js';
 
 /** A field of a form. */
 export interface FormField {
@@ -26,6 +26,10 @@ export const sound = {
 
   usmLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array {
     return usmLogMel(floats(samples), frames, bins);
+  },
+
+  gemma3nLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array {
+    return gemma3nLogMel(floats(samples), frames, bins);
   },
 
   resample(samples: Uint8Array, from: number, to: number): Float32Array {

@@ -103,6 +103,7 @@ export interface SoundPort {
     wanted: boolean,
   ): Spectrogram;
   usmLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array;
+  gemma3nLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array;
   resample(samples: Uint8Array, from: number, to: number): Float32Array;
   form(type: string, body: Uint8Array<ArrayBuffer>): Promise<FormField[]>;
 }

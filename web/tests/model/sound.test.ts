@@ -13,6 +13,7 @@ interface Vectors {
   frames: number[];
   /** Frames of Gemma 4's, with half a window of silence before the samples. */
   usm: { bins: number; frames: number[] };
+  gemma3n: { bins: number; frames: number[] };
   /** What the C++ makes of `noise(400)`, by rate. */
   resampled: Record<string, number[]>;
 }
@@ -53,6 +54,13 @@ test("Gemma 4's frames equal those of transformers", () => {
   const { bins, frames } = VECTORS.usm;
   const padded = Float32Array.from([...new Float32Array(160), ...noise(3200)]);
   const made = sound.usmLogMel(new Uint8Array(padded.buffer), frames.length / bins, bins);
+  expect(furthest(made, frames)).toBeLessThan(1e-5);
+});
+
+test("Gemma 3n's frames equal those of transformers", () => {
+  const { bins, frames } = VECTORS.gemma3n;
+  const samples = new Uint8Array(noise(3200).buffer);
+  const made = sound.gemma3nLogMel(samples, frames.length / bins, bins);
   expect(furthest(made, frames)).toBeLessThan(1e-5);
 });
 

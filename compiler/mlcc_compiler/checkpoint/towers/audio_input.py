@@ -17,6 +17,7 @@ from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.towers.audio import ROWS_PER_SECOND, check_frames
 from mlcc_compiler.checkpoint.towers.audio_tensors import InputTensors
 from mlcc_compiler.checkpoint.towers.conformer_tensors import PREFIXES
+from mlcc_compiler.checkpoint.towers.gemma3n_audio import gemma3n_audio_of
 from mlcc_compiler.checkpoint.towers.gemma4_audio import gemma4_audio_of
 from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
 from mlcc_compiler.models.audio.audio_input import ALIASES, DEFAULTS
@@ -62,13 +63,9 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "qwen2_5_omni_thinker": _OMNI,
     "voxtral": AudioFamily(600, pool=4, stacked=True, around=("[BEGIN_AUDIO]", "")),
 }
-"""By `model_type` of the whole model. Gemma 4's tower is another: `gemma4_audio.py`."""
-_GEMMA4 = "gemma4"
-_MISSING = {
-    "gemma3n": "its convolutions are normalised by the mean of all frames so far, for which there "
-    "is no kernel"
-}
-"""What a tower needs that is missing, of those that are known."""
+"""By `model_type` of the whole model."""
+_CONFORMERS = {"gemma3n": gemma3n_audio_of, "gemma4": gemma4_audio_of}
+"""Those with towers of another kind."""
 
 
 def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
@@ -79,8 +76,8 @@ def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     if not isinstance(audio, dict):
         return None
     names = checkpoint.vision_tensors.shapes
-    if kind == _GEMMA4 and any(name.startswith(tuple(PREFIXES)) for name in names):
-        return gemma4_audio_of(checkpoint, audio, _audio_token(outer, checkpoint))
+    if kind in _CONFORMERS and any(name.startswith(tuple(PREFIXES)) for name in names):
+        return _CONFORMERS[kind](checkpoint, audio, _audio_token(outer, checkpoint))
     family = AUDIO_FAMILIES.get(kind)
     if family is None or not any(
         name.startswith(tuple(_ENCODER)) for name in checkpoint.tensors.shapes
@@ -153,15 +150,12 @@ def unbuilt_audio(checkpoint: Checkpoint) -> str | None:
     there is none."""
     outer = checkpoint.outer_config
     kind, audio = str(outer.get("model_type")), outer.get("audio_config")
-    if not isinstance(audio, dict) or kind in (*AUDIO_FAMILIES, _GEMMA4):
+    if not isinstance(audio, dict) or kind in (*AUDIO_FAMILIES, *_CONFORMERS):
         return None
     if not any(_is_audio(name) for name in checkpoint.tensors.shapes):
         return None
-    built = ", ".join((*AUDIO_FAMILIES, _GEMMA4))
-    why = f" ({_MISSING[kind]})" if kind in _MISSING else ""
-    return (
-        f"the audio tower of {kind!r:.40} is not built{why}: it reads no sound; built are {built}"
-    )
+    built = ", ".join((*AUDIO_FAMILIES, *_CONFORMERS))
+    return f"the audio tower of {kind!r:.40} is not built: it reads no sound; built are {built}"
 
 
 def _is_audio(name: str) -> bool:

@@ -3,6 +3,7 @@ it. Opens no tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mlcc.artifact.schema import AudioInputInfo
@@ -34,7 +35,8 @@ def gemma4_audio_of(
     Raises CheckpointError for values that make no sense, or are none that the host makes."""
     whole = {**DEFAULTS, **audio}
     bins = _bins(whole)
-    rows = _checked_rows(checkpoint, bins)
+    check_frames(checkpoint, {**_PROCESSOR, **_EXPECTED, "feature_size": bins})
+    rows = _PROCESSOR["audio_seq_length"]
     config = {
         **whole,
         "model_type": "gemma4_audio",
@@ -60,10 +62,7 @@ def gemma4_audio_of(
 def _bins(config: HfConfig) -> int:
     """Mel bins of a frame, which the config does not name: as many as the first convolution has
     outputs."""
-    channels = config["subsampling_conv_channels"]
-    good = isinstance(channels, list | tuple) and len(channels) == 2
-    if not good or not all(isinstance(each, int) and each > 0 for each in channels):
-        raise refuse("subsampling_conv_channels", "two positive integers", channels)
+    channels = check_sizes(config)
     if channels[0] % 4:
         raise refuse("subsampling_conv_channels", "a multiple of 4 first", channels)
     chunk, after = window_of(config), config["attention_context_right"]
@@ -71,20 +70,29 @@ def _bins(config: HfConfig) -> int:
         raise refuse("attention_chunk_size", str(chunk), config["attention_chunk_size"])
     if after != 0:
         raise refuse("attention_context_right", "0", after)
-    return int(channels[0])
+    return channels[0]
 
 
-def _checked_rows(checkpoint: Checkpoint, bins: int) -> int:
-    """Rows of the longest sound. Raises CheckpointError for frames that the host does not make."""
+def check_sizes(config: HfConfig) -> Sequence[int]:
+    """The channels of both convolutions. Raises CheckpointError for what are none."""
+    channels: Any = config["subsampling_conv_channels"]
+    good = isinstance(channels, list | tuple) and len(channels) == 2
+    if not good or not all(isinstance(each, int) and each > 0 for each in channels):
+        raise refuse("subsampling_conv_channels", "two positive integers", channels)
+    return tuple(channels)
+
+
+def check_frames(checkpoint: Checkpoint, expected: HfConfig) -> None:
+    """Raises CheckpointError for settings of a processor other than those expected: frames that the
+    host does not make."""
     own, whole = dict[str, Any](), dict[str, Any]()
     if checkpoint.folder.is_dir():  # a GGUF file does not say
         own = read_object(checkpoint.folder, PREPROCESSOR) or {}
         whole = read_object(checkpoint.folder, PROCESSOR) or {}
     found = {**own, **whole, **(whole.get("feature_extractor") or {})}
-    for key, wanted in {**_PROCESSOR, **_EXPECTED, "feature_size": bins}.items():
+    for key, wanted in expected.items():
         if found.get(key, wanted) != wanted:
             raise CheckpointError(
                 f"{PROCESSOR}: '{key}' is {found[key]!r:.20}, and {wanted} alone is built; fetch "
                 "the file again"
             )
-    return _PROCESSOR["audio_seq_length"]

@@ -229,7 +229,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         raise refuse("altup_num_inputs", f"at most {_MOST_STATES}", states)
     fields |= {"attention_scale": 1.0, "windows": windows_by_type(hf, types)}
     fields |= {"rope_of_layer": tuple(int(kind == "sliding_attention") for kind in types)}
-    inputs = per_layer_embedding.inputs_of(hf)
+    inputs = per_layer_embedding.inputs_of({**hf, "pad_token_id": 0})  # of sound and images
     if inputs is None:
         raise refuse("hidden_size_per_layer_input", "a width", hf["hidden_size_per_layer_input"])
     return Config(

@@ -137,7 +137,7 @@ class Convolution(nn.Module):
     norm of its outputs."""
 
     def __init__(self, channels: int, eps: float) -> None:
-        self.norm = RMSNorm(channels, eps)
+        self.norm: nn.Module = RMSNorm(channels, eps)
         self.least, self.most = np.zeros(1, np.float32), np.full(1, 3e38, np.float32)
 
     def normed(self, x: Tensor, rows: Any, places: int) -> Tensor:
@@ -145,8 +145,12 @@ class Convolution(nn.Module):
         channels]."""
         channels = x.shape[1]
         x = self.norm(nn.op.reshape(x, (rows, places, channels)))
+        return self.above_zero(nn.op.reshape(x, (rows, places * channels)))
+
+    def above_zero(self, x: Tensor) -> Tensor:
+        """max(x, 0)."""
         bounds = (nn.Tensor(_expr=relax.const(each)) for each in (self.least, self.most))
-        return ops.clip(nn.op.reshape(x, (rows, places * channels)), *bounds)
+        return ops.clip(x, *bounds)
 
 
 class First(Convolution):
@@ -174,10 +178,10 @@ class Subsampling(nn.Module):
         """Frequencies of the first convolution's output, one beside each end."""
         self.layer0 = First(self.wide, config.norm_eps)
         self.layer1 = Second(self.wide, narrow, config.norm_eps)
-        self.input_proj_linear = Linear(self._outputs * narrow, config.hidden_size)
+        self.input_proj_linear = Linear(self.outputs * narrow, config.hidden_size)
 
     @property
-    def _outputs(self) -> int:
+    def outputs(self) -> int:
         """Frequencies of the second convolution's output: half of the first one's."""
         return self.places // 2 - 1
 
@@ -186,32 +190,45 @@ class Subsampling(nn.Module):
         for tap, second in enumerate(self.layer1.taps):
             part = ops.take_parts(rows, 1, [(tap * size, size)])
             found.append(second(self._tap(part)))
-        x = self.layer1.normed(found[0] + found[1] + found[2], rows.shape[0], self._outputs)
+        x = self.layer1.normed(found[0] + found[1] + found[2], rows.shape[0], self.outputs)
         return self.input_proj_linear(x)
 
     def _tap(self, part: Tensor) -> Tensor:
         """What the second convolution reads of one output over time of the first: for each of its
         own outputs three neighbouring frequencies. part a[n, places * PATCH]."""
-        n, wide, outputs = part.shape[0], self.wide, self._outputs
+        n = part.shape[0]
         patches = nn.op.reshape(part, (n * self.places, PATCH))
-        x = self.layer0.normed(self.layer0.conv(patches), n, self.places)
-        pairs = self.places // 2
+        return self.neighbours(self.layer0.normed(self.layer0.conv(patches), n, self.places))
+
+    def neighbours(self, x: Tensor) -> Tensor:
+        """One output over time of the first convolution, a[n, places * wide] -> for each output of
+        the second one three neighbouring frequencies, a[n * outputs, 3 * wide]."""
+        n, wide, outputs, pairs = x.shape[0], self.wide, self.outputs, self.places // 2
         even, odd = (ops.take_parts(x, pairs, [(at, wide)]) for at in (0, wide))
         read = [(even, 0), (odd, 0), (even, wide)]
         parts = [ops.take_parts(of, 1, [(at, outputs * wide)]) for of, at in read]
         return ops.side_by_side([nn.op.reshape(each, (n * outputs, wide)) for each in parts])
 
 
+class UnweightedNorm(nn.Module):
+    """An RMS norm without a weight."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        self.ones, self.eps = np.ones(width, np.float32), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.rms_norm(x, nn.Tensor(_expr=relax.const(self.ones)), self.eps, 0.0)
+
+
 class Projector(nn.Module):
     """HF calls it `embed_audio`: a norm without a weight, and a matrix."""
 
     def __init__(self, inner: int, width: int, eps: float) -> None:
+        self.norm = UnweightedNorm(inner, eps)
         self.embedding_projection = Linear(inner, width)
-        self.ones, self.eps = np.ones(inner, np.float32), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        ones = nn.Tensor(_expr=relax.const(self.ones))
-        return self.embedding_projection(ops.rms_norm(x, ones, self.eps, 0.0))
+        return self.embedding_projection(self.norm(x))
 
 
 class Model(Encoder):

@@ -1,26 +1,31 @@
 """Sound in prompts: the clips that an audio tower reads, and the text that stands for them.
 
-Follows Qwen2AudioProcessor, Qwen2_5OmniProcessor, VoxtralProcessor and Gemma4Processor of
-transformers. The first two read as many rows as the sound has; Qwen2-Audio hears one clip,
-Qwen2.5-Omni parts of one sound after another. Voxtral fills the last of its clips with silence.
-Gemma 4 hears one clip, of the frames that end within the sound.
+Follows Qwen2AudioProcessor, Qwen2_5OmniProcessor, VoxtralProcessor, Gemma3nProcessor and
+Gemma4Processor of transformers. The first two read as many rows as the sound has; Qwen2-Audio hears
+one clip, Qwen2.5-Omni parts of one sound after another. Voxtral fills the last of its clips with
+silence. Gemma 3n and 4 hear one clip, of the frames that end within the sound; for each of Gemma
+3n's the prompt has as many tokens.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 from mlcc.artifact.schema import AudioInputInfo
 from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.multimodal.audio import gemma3n
 from mlcc.multimodal.audio.frames import FLOAT, HOP, RATE, SoundKernels, log_mel
 from mlcc.multimodal.audio.usm import BEGIN, END, FRAMES, frame_count, usm_frames
 from mlcc.util.fast_dataclass import fast_dataclass
 
 VERSION = 1
 """Raised when features change: prefix caches must not mix both."""
-PROCESSORS = ("qwen2_audio", "voxtral", "qwen2_5_omni", "gemma4")
+PROCESSORS = ("qwen2_audio", "voxtral", "qwen2_5_omni", "gemma3n", "gemma4")
+_AROUND = {"gemma4": (BEGIN, END), "gemma3n": gemma3n.AROUND}
+"""What a processor writes around sound."""
 _AFTER = 3
 """Frames of silence behind a sound, which its last rows read."""
 
@@ -46,8 +51,9 @@ class AudioProcessor:
                 f"{', '.join(PROCESSORS)}: type `pip install --upgrade mlcc`"
             )
         self.info = info
-        self._around = (BEGIN, END) if info.processor == "gemma4" else ("", "")
-        self.marks = tuple(mark for mark in (info.audio_token, *self._around) if mark)
+        self._around = _AROUND.get(info.processor, ("", ""))
+        marks = (info.audio_token, *(each.strip() for each in self._around))
+        self.marks = tuple(mark for mark in marks if mark)
         """The token that a chat template writes where sound is, and those that the processor
         writes around it."""
 
@@ -72,6 +78,8 @@ class AudioProcessor:
             )
         if info.processor == "gemma4":
             return [self._usm_clip(samples, field, kernels)]
+        if info.processor == "gemma3n":
+            return [self._gemma3n_clip(samples, field, kernels)]
         whole = 2 * info.clip_rows
         if info.processor == "voxtral":
             frames = -(-frames // whole) * whole
@@ -96,6 +104,15 @@ class AudioProcessor:
         if not frames:
             raise _too_short(samples, field)
         return self._clip(usm_frames(samples, self.info.bins, kernels), -(-frames // FRAMES))
+
+    def _gemma3n_clip(
+        self, samples: array[float], field: str, kernels: SoundKernels | None = None
+    ) -> Clip:
+        features, frames = gemma3n.gemma3n_frames(samples, self.info.bins, kernels)
+        if not frames:
+            raise _too_short(samples, field)
+        clip = self._clip(features, -(-frames // FRAMES) + gemma3n.MARKED)
+        return replace(clip, rows=self.info.clip_rows // self.info.pool)
 
     def _padded(self, samples: array[float], frames: int) -> array[float]:
         """The samples with silence behind them, as far as rows read; at most to where the model's

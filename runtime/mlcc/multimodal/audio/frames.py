@@ -36,6 +36,10 @@ class SoundKernels(Protocol):
         """Frames as `mlcc.multimodal.audio.usm` describes them."""
         ...
 
+    def gemma3n_log_mel(self, samples: bytes, frames: int, bins: int, /) -> bytes | bytearray:
+        """Frames as `mlcc.multimodal.audio.gemma3n` describes them."""
+        ...
+
     def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytes | bytearray:
         """The samples at another rate."""
         ...

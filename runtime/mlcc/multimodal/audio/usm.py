@@ -58,15 +58,14 @@ def usm_rows(features: bytes, bins: int) -> bytes:
     count, silent = len(values) // bins, array("f", bytes(FLOAT * bins))
     frames = [silent, *(values[i * bins : (i + 1) * bins] for i in range(count)), silent]
     nothing = bytes(FLOAT * places_of(bins) * PATCH)
-    outputs = [nothing]
-    outputs += [_output(frames[at : at + _KERNEL], bins) for at in range(0, count, 2)]
-    outputs.append(nothing)
+    made = (output_patches(frames[at : at + _KERNEL], bins) for at in range(0, count, 2))
+    outputs = [nothing, *(each.tobytes() for each in made), nothing]
     rows = range(0, len(outputs) - 2, 2)
     return b"".join(b"".join(outputs[at : at + TAPS]) for at in rows)
 
 
-def _output(frames: list[array[float]], bins: int) -> bytes:
-    """What one output over time reads: [places, PATCH]."""
+def output_patches(frames: list[array[float]], bins: int) -> array[float]:
+    """What one output over time reads of three frames: [places, PATCH]."""
     made = array("f", bytes(FLOAT * places_of(bins) * PATCH))
     end = (bins // 2 + 1) * PATCH
     for line, frame in enumerate(frames):
@@ -74,4 +73,4 @@ def _output(frames: list[array[float]], bins: int) -> bytes:
         made[at + PATCH : end : PATCH] = frame[1:-1:2]  # from the second place on: bin -1 is none
         made[at + 1 : end : PATCH] = frame[0::2]
         made[at + 2 : end : PATCH] = frame[1::2]
-    return made.tobytes()
+    return made

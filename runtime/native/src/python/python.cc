@@ -225,6 +225,7 @@ PyMethodDef functions[] = {
     {"tokenizer", open_tokenizer, METH_O, nullptr},
     {"log_mel", log_mel, METH_VARARGS, nullptr},
     {"usm_log_mel", usm_log_mel, METH_VARARGS, nullptr},
+    {"gemma3n_log_mel", gemma3n_log_mel, METH_VARARGS, nullptr},
     {"resample", resample, METH_VARARGS, nullptr},
     {"resize", resize, METH_VARARGS, nullptr},
     {"resize_rows", resize_rows, METH_VARARGS, nullptr},

@@ -22,20 +22,36 @@ PyObject* log_mel(PyObject*, PyObject* arguments) {
   });
 }
 
-// (samples, frames, bins) -> their frames, as a bytearray.
-PyObject* usm_log_mel(PyObject*, PyObject* arguments) {
+namespace {
+
+using UsmLogMel = mlcc_executor_status (*)(const float*, int32_t, int32_t, float*);
+
+// window: samples of a frame.
+PyObject* frames_of(PyObject* arguments, int window, UsmLogMel made) {
   return guarded([=] {
     PyObject* samples = nullptr;
     int frames = 0, bins = 0;
     parse(arguments, "Sii", &samples, &frames, &bins);
     constexpr Py_ssize_t kFloat = sizeof(float);
-    Py_ssize_t needed = kFloat * (Py_ssize_t{160} * (frames - 1) + 320);
+    Py_ssize_t needed = kFloat * (Py_ssize_t{160} * (frames - 1) + window);
     if (frames < 1 || bins < 1 || PyBytes_Size(samples) < needed) raise(MLCC_ARGUMENT, "too few samples");
     Held made_of(PyByteArray_FromStringAndSize(nullptr, kFloat * frames * bins));
-    call(mlcc_executor_usm_log_mel, reinterpret_cast<const float*>(PyBytes_AsString(samples)), int32_t{frames},
-         int32_t{bins}, reinterpret_cast<float*>(PyByteArray_AsString(made_of.get())));
+    call(made, reinterpret_cast<const float*>(PyBytes_AsString(samples)), int32_t{frames}, int32_t{bins},
+         reinterpret_cast<float*>(PyByteArray_AsString(made_of.get())));
     return made_of.release();
   });
+}
+
+}  // namespace
+
+// (samples, frames, bins) -> their frames, as a bytearray.
+PyObject* usm_log_mel(PyObject*, PyObject* arguments) {
+  return frames_of(arguments, 320, mlcc_executor_usm_log_mel);
+}
+
+// The same.
+PyObject* gemma3n_log_mel(PyObject*, PyObject* arguments) {
+  return frames_of(arguments, 512, mlcc_executor_gemma3n_log_mel);
 }
 
 // (samples, from, to) -> samples at another rate, as a bytearray.

@@ -17,6 +17,7 @@ import pytest
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.multimodal.audio import frames, sound
+from mlcc.multimodal.audio.gemma3n import gemma3n_frames, gemma3n_rows, gemma3n_wanted
 from mlcc.multimodal.audio.sound import decode
 from mlcc.multimodal.audio.usm import frame_count, usm_frames, usm_rows
 
@@ -181,6 +182,10 @@ def test_frames_and_rates_are_those_of_the_tab() -> None:
     usm, wanted = vectors["usm"], vectors["usm"]["frames"]
     made = array("f", usm_frames(noise(3200), usm["bins"]))
     assert max(abs(a - b) for a, b in zip(made, wanted, strict=True)) < 1e-5
+    other, wanted = vectors["gemma3n"], vectors["gemma3n"]["frames"]
+    found, count = gemma3n_frames(noise(3200), other["bins"])
+    assert count == len(wanted) // other["bins"]
+    assert max(abs(a - b) for a, b in zip(array("f", found), wanted, strict=True)) < 1e-5
     for rate, wanted in vectors["resampled"].items():
         found = frames.resampled([noise(400)], int(rate))
         assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) < 1e-6
@@ -206,3 +211,33 @@ def test_rows_of_usm_are_what_both_convolutions_read(samples: int) -> None:
                 found = tap[place * size + 3 * line + column]
                 assert found == (100 * frame + bin + 1 if there else 0)
             assert not any(tap[place * size + 9 : (place + 1) * size])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 16])
+def test_rows_of_gemma3n_are_what_both_convolutions_read(count: int) -> None:
+    """Frames of as many numbers as their place, and a 1 where an output is there; then two rows of
+    marks."""
+    bins, size = 8, 16
+    marked = array("f", (100 * i + bin + 1 for i in range(count) for bin in range(bins)))
+    rows = array("f", gemma3n_rows(marked.tobytes(), bins))
+    places, real = bins // 2 + 2, -(-count // 4)
+    taps = [rows[at : at + places * size] for at in range(0, len(rows), places * size)]
+    assert len(taps) == 2 * (real + 2)
+    for u, tap in enumerate(taps[: 2 * real]):
+        for place in range(places):
+            there = 2 * u < count and 0 < place <= bins // 2
+            patch = list(tap[place * size : (place + 1) * size])
+            assert patch[9] == there
+            assert patch[10:] == [0, 0, float(place == 0 and u % 2 == 0), 0, 0, 0]
+            for line, column in ((line, column) for line in range(3) for column in range(3)):
+                frame, bin = 2 * u + line, 2 * (place - 1) - 1 + column
+                known = there and frame < count and bin >= 0
+                assert patch[3 * line + column] == (100 * frame + bin + 1 if known else 0)
+    fill, last = ([i for i, value in enumerate(tap) if value] for tap in taps[2 * real :: 2])
+    assert (fill, last) == ([10], [11]) and not any(taps[2 * real + 1])
+
+
+def test_every_sound_of_gemma3n_has_as_many_rows() -> None:
+    assert gemma3n_wanted(9 + 2, 6, 4) == [0, 4, 8, 9, 9, 10]
+    assert gemma3n_wanted(20 + 2, 6, 4) == [0, 4, 8, 12, 16, 21]
+    assert gemma3n_frames(array("f", bytes(4 * 500)), 8) == (b"", 0)
