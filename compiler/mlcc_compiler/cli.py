@@ -50,8 +50,8 @@ GROUPS = {
 )
 @click.option(
     "--cpu",
-    metavar="LEVEL",
-    help="For cpu: any, host, or a level such as avx2.",
+    metavar="LEVELS",
+    help="For cpu: any, any-x86-64, any-arm, host, or levels such as avx2.",
     show_default="any",
 )
 @click.option(

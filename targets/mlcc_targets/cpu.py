@@ -1,12 +1,13 @@
 """Target `cpu`: this machine, a named level of x86-64 or Arm, or all levels that matter of either.
 
-All levels of an architecture have the same layout of weights, so their libraries share one set of
-weights (`--cpu any`), and so do those for several systems (`--os linux,windows`); the runtime loads
-the best that the CPU and the system support.
+All libraries of a folder have the same layout of weights, so they share one set of weights: those
+of all levels (`--cpu any`), for several systems, and for both architectures (`--os linux,macos`).
+The runtime loads the best that the CPU and the system support.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,6 +57,9 @@ LEVELS = (  # best first: the host gets the first level whose features it has
 STORED = {"x86_64": (32, False), "aarch64": (8, True)}
 """Architecture -> columns of a tile of weights, and whether 8-bit codes are stored signed: two
 vectors of the best level, and its signedness. Other levels read such a tile in strips."""
+STORED_FOR_BOTH = STORED["x86_64"]
+"""The same for a folder of both architectures. Arm loses least by the other's: it has a strip of
+the wide tile in registers, and changes the sign of 8-bit codes alone."""
 
 ANY = {  # levels of `any` by architecture, best first; the last one runs on all of its CPUs.
     # avx512 is left out, because it multiplies bytes like avx2, avx512-bf16, which differs from
@@ -71,7 +75,13 @@ WITHOUT = {
     **dict.fromkeys(("ios", "ios-simulator"), ("arm-i8mm",)),
 }
 """Levels that `any` leaves out for a system."""
-_ANY_OF = {"any-x86-64": "x86_64", "any-arm": "aarch64"}
+_ANY_OF = {"any-x86-64": ("x86_64",), "any-arm": ("aarch64",)}
+_ANY_ON = {
+    "windows": ("x86_64",),
+    "macos": ("aarch64", "x86_64"),
+    **dict.fromkeys(("ios", "ios-simulator"), ("aarch64",)),
+}
+"""Architectures that `any` means for a system that is named; for others this machine's."""
 
 
 def host_level() -> Level:
@@ -94,7 +104,7 @@ def level(name: str) -> Level:
     for row in LEVELS:
         if row.name == name:
             return row
-    raise TargetError(f"unknown CPU level '{name}'; use --cpu with one of: any, host, {_names()}")
+    raise TargetError(f"unknown CPU level '{name}'; use --cpu with some of: any, host, {_names()}")
 
 
 def target(choices: Choices) -> Target:
@@ -103,33 +113,61 @@ def target(choices: Choices) -> Target:
     Another architecture than this machine's is compiled for Linux, unless systems are given; phones
     are Arm. Raises TargetError.
     """
-    phones = bool(choices.systems) and all(name.startswith("ios") for name in choices.systems)
-    levels = _levels("any-arm" if phones and choices.cpu in ("any", "host") else choices.cpu)
-    here = levels[0].arch == machine()
-    systems = tuple(dict.fromkeys(choices.systems)) or (this_system() if here else "linux",)
-    if len(levels) == len(systems) == 1:
-        return _row(levels[0], systems[0])
+    names = tuple(dict.fromkeys(choices.cpu.split(",")))
+    systems = tuple(dict.fromkeys(choices.systems)) or (_default_system(names),)
+    named = bool(choices.systems)
+    found = [(each, system) for system in systems for each in _levels_on(system, names, named)]
+    if len(found) == 1:
+        return _row(*found[0])
+    both = len({each.arch for each, _ in found}) > 1
     first, *others = (
-        _beside_others(level, system, len(systems) > 1)
-        for system in systems
-        for level in levels
-        if len(levels) == 1 or level.name not in WITHOUT.get(system, ())
+        _beside_others(each, system, len(systems) > 1, both) for each, system in found
     )
     return replace(first, alternatives=tuple(others))
 
 
-def _levels(choice: str) -> list[Level]:
-    """The levels of a choice, best first. Raises TargetError."""
-    if choice != "any" and choice not in _ANY_OF:
+def _default_system(names: Sequence[str]) -> str:
+    here = any(each.arch == machine() for name in names for each in _levels(name, "", False))
+    return this_system() if here else "linux"
+
+
+def _levels_on(system: str, names: Sequence[str], named: bool) -> list[Level]:
+    """The levels of these choices that a system has, best first of each architecture. named:
+    whether the user named it. Raises TargetError if it has none."""
+    chosen = [each for name in names for each in _levels(name, system, named)]
+    found, refusals = list[Level](), list[TargetError]()
+    for each in dict.fromkeys(chosen):
+        try:
+            system_for(system, each.arch)
+            found.append(each)
+        except TargetError as error:
+            refusals.append(error)
+    if not found:
+        raise refusals[0]
+    return found
+
+
+def _levels(choice: str, system: str, named: bool) -> list[Level]:
+    """The levels of a choice for a system, which the user may have named, best first. Raises
+    TargetError."""
+    phone = system.startswith("ios")
+    if choice not in ("any", *_ANY_OF) and not (phone and choice == "host"):
         return [level(choice)]
-    arch = _ANY_OF.get(choice, machine())
-    if arch not in ANY:
-        raise TargetError(f"no CPU levels for '{arch}'; use --cpu with one of: {_names()}")
-    return [level(name) for name in ANY[arch]]
+    archs = _ANY_OF.get(choice) or (named and _ANY_ON.get(system)) or (machine(),)
+    if unknown := set(archs) - set(ANY):
+        raise TargetError(
+            f"no CPU levels for '{unknown.pop()}'; use --cpu with some of: {_names()}"
+        )
+    names = (name for arch in archs for name in ANY[arch])
+    return [level(name) for name in names if name not in WITHOUT.get(system, ())]
 
 
-def _beside_others(level: Level, system: str, several: bool) -> Target:
+def _beside_others(level: Level, system: str, several: bool, both: bool) -> Target:
+    """The row of one of several libraries. several: of several systems; both: architectures."""
     row = _row(level, system)
+    if both:
+        columns, signed = STORED_FOR_BOTH
+        row = replace(row, tile_columns=columns, signed_codes=signed)
     variant = f"{system}-{level.name}" if several else level.name
     library = f"model.{variant}{Path(row.library).suffix}"
     row = replace(row, variant=variant, library=library)

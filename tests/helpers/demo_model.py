@@ -10,7 +10,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.helpers import needs
+from tests.helpers import needs, shared
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 CONTEXT = 1024
@@ -26,5 +26,19 @@ def compiled(folder: Path, quant: str, target: str) -> Path:
     with FileLock(folder / f"{out.name}.lock"):
         if not out.is_dir():
             options = Options(quant=quant, context=CONTEXT)
+            compile_model(Checkpoint.open(DEMO / "model"), row, out, options, Progress())
+    return out
+
+
+def for_all_desktops() -> Path:
+    """One artifact for Linux, Windows and macOS, x86-64 and Arm: 17 libraries, one set of
+    weights."""
+    systems = ("linux", "windows", "macos")
+    row = get_target("cpu", Choices(cpu="any-x86-64,any-arm", systems=systems))
+    folder = shared.folder("desktops")
+    out = folder / "für alle Geräte"
+    with FileLock(folder / "lock"):
+        if not out.is_dir():
+            options = Options(quant="q4", context=256)
             compile_model(Checkpoint.open(DEMO / "model"), row, out, options, Progress())
     return out

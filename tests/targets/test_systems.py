@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from mlcc.artifact.checks import host_check
 from mlcc.artifact.folder import Artifact
+from mlcc.commands.inspect import inspect_command
 from mlcc.errors import ArtifactError
 from mlcc.util.machine import machine
 from mlcc_compiler.cli import compile_command
 from mlcc_targets import Choices, TargetError, get_target
-from mlcc_targets.cpu import ANY, WITHOUT
+from mlcc_targets.cpu import ANY, STORED, STORED_FOR_BOTH, WITHOUT
 from mlcc_targets.linking import native_library
 from mlcc_targets.linking.linker import zig
 from mlcc_targets.linking.native_library import this_system
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+from tests.targets.metal.test_library import code_hashes
 from tests.targets.small_library import inspect
 
 DESKTOPS = ("linux", "windows", "macos")
@@ -40,6 +43,42 @@ def test_rows_of_several_systems() -> None:
     ]
     assert len(rows) == 5 + 4 + 3
     assert len({each.page_form for each in rows} | {each.tile_columns for each in rows}) == 2
+
+
+def libraries(choices: Choices) -> list[str]:
+    row = get_target("cpu", choices)
+    return [each.library for each in (row, *row.alternatives)]
+
+
+@pytest.mark.skipif(machine() != "x86_64", reason="`any` means this machine's kind on Linux")
+def test_any_means_all_desktops_of_a_system() -> None:
+    found = libraries(Choices(cpu="any", systems=DESKTOPS))
+    arm = [f"model.macos-{level}.dylib" for level in ("arm-i8mm", "arm-dotprod")]
+    x86 = libraries(X86)
+    assert found == [*x86[:9], *arm, *x86[9:]]
+
+
+def test_several_choices_make_a_library_each_where_a_system_has_such_machines() -> None:
+    found = libraries(Choices(cpu="avx2,arm", systems=DESKTOPS))
+    assert found == [
+        "model.linux-avx2.so",
+        "model.linux-arm.so",
+        WINDOWS.replace("x86-64", "avx2"),
+        "model.macos-avx2.dylib",
+        "model.macos-arm.dylib",
+    ]
+    assert libraries(Choices(cpu="avx2,avx2", systems=("linux",))) == ["model.so"]
+    both = libraries(Choices(cpu="any-x86-64,any-arm", systems=("linux",)))
+    assert both == [f"model.{level}.so" for arch in ANY for level in ANY[arch]]
+
+
+def test_both_architectures_read_one_layout_and_each_alone_its_own() -> None:
+    def layouts(cpu: str) -> set[tuple[int, bool | None]]:
+        row = get_target("cpu", Choices(cpu=cpu, systems=("linux",)))
+        return {(each.tile_columns, each.signed_codes) for each in (row, *row.alternatives)}
+
+    assert layouts("any-x86-64,any-arm") == {STORED_FOR_BOTH} == layouts("any-x86-64")
+    assert layouts("any-arm") == layouts("arm") == {STORED["aarch64"]} != {STORED_FOR_BOTH}
 
 
 @pytest.mark.parametrize(
@@ -123,11 +162,11 @@ def exports_and_imports(library: Path) -> tuple[set[str], set[str]]:
 
 @pytest.fixture(scope="module")
 def all_systems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for this system, Windows and macOS, by the command."""
+    """A folder for x86-64 and Arm on this system, Windows and macOS, by the command."""
     folder = tmp_path_factory.mktemp("systems")
     checkpoint, out = write_checkpoint(folder / "model"), folder / "out"
     systems = ",".join(dict.fromkeys((this_system(), "windows", "macos")))
-    words = [str(checkpoint), "--target", "cpu", "--cpu", "x86-64", "--os", systems]
+    words = [str(checkpoint), "--target", "cpu", "--cpu", "x86-64,arm", "--os", systems]
     done = CliRunner().invoke(compile_command, [*words, "--context", "64", "--output", str(out)])
     assert done.exit_code == 0, done.output
     return out
@@ -135,39 +174,82 @@ def all_systems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_folder_serves_all_systems(all_systems: Path) -> None:
     names = sorted(path.name for path in all_systems.glob("model.*"))
-    own, mac, windows = f"model.{this_system()}-x86-64.so", "model.macos-x86-64.dylib", WINDOWS
-    assert names == [own, mac, windows]
-    assert Artifact.open(all_systems).library_path.name == own
-    others = Artifact.open(all_systems, host=False).alternatives
-    assert {other.target.triple: other.library.path for other in others} == {
-        "x86_64-pc-windows-gnu": windows,
-        "x86_64-apple-macos13.0": mac,
-    }
+    own = [f"model.{this_system()}-{level}.so" for level in ("arm", "x86-64")]
+    mac = [f"model.macos-{level}.dylib" for level in ("arm", "x86-64")]
+    assert names == sorted([*own, *mac, WINDOWS])
+    opened = Artifact.open(all_systems)
+    assert opened.library_path.name in own and opened.manifest.target.arch == machine()
+    whole = Artifact.open(all_systems, host=False)
+    found = (whole.manifest, *whole.alternatives)
+    for each in found:
+        arch = "x86_64" if "x86-64" in each.library.path else "aarch64"
+        assert each.target.arch == arch and each.target.triple.startswith((arch, "arm64-"))
+    assert all(each.weights == opened.manifest.weights for each in found)
     assert len(list(all_systems.glob("*.safetensors"))) == 1
 
 
-def test_a_further_system_costs_a_library_and_a_manifest(all_systems: Path) -> None:
+@pytest.mark.parametrize(
+    ("system", "arch", "library"),
+    [
+        ("Linux", "x86_64", "model.linux-x86-64.so"),
+        ("Linux", "aarch64", "model.linux-arm.so"),
+        ("Windows", "x86_64", WINDOWS),
+        ("Darwin", "x86_64", "model.macos-x86-64.dylib"),
+        ("Darwin", "aarch64", "model.macos-arm.dylib"),
+    ],
+)
+def test_each_desktop_takes_its_own(
+    all_systems: Path, monkeypatch: pytest.MonkeyPatch, system: str, arch: str, library: str
+) -> None:
+    monkeypatch.setattr(host_check, "system", lambda: system)
+    monkeypatch.setattr(host_check, "machine", lambda: arch)
+    monkeypatch.setattr(host_check, "cpu_features", lambda: frozenset({"sse2", "asimd"}))
+    assert Artifact.open(all_systems).library_path.name == library
+    if arch == "aarch64":
+        monkeypatch.setattr(host_check, "cpu_features", lambda: frozenset({"fp"}))
+        with pytest.raises(ArtifactError, match="needs a CPU with neon, which this one lacks"):
+            Artifact.open(all_systems)  # not that it cannot run another system's library
+    monkeypatch.setattr(host_check, "machine", lambda: "riscv64")
+    with pytest.raises(ArtifactError, match=f"which this riscv64 {system} machine cannot run"):
+        Artifact.open(all_systems)
+
+
+def test_inspect_lists_what_each_library_is_for(all_systems: Path) -> None:
+    text = CliRunner().invoke(inspect_command, [str(all_systems)]).output
+    assert "model.macos-arm.dylib: arm64-apple-macos13.0, needs neon" in text
+    assert f"{WINDOWS}: x86_64-pc-windows-gnu, needs nothing beyond the base" in text
+
+
+def test_a_further_library_costs_its_bytes_and_a_manifest(all_systems: Path) -> None:
     sizes = {path.name: path.stat().st_size for path in all_systems.iterdir()}
-    own = sizes.pop(f"model.{this_system()}-x86-64.so")
+    x86, arm = (sizes.pop(f"model.{this_system()}-{level}.so") for level in ("x86-64", "arm"))
     for library in ("model.macos-x86-64.dylib", WINDOWS):
-        assert sizes.pop(library) < 1.25 * own
+        assert sizes.pop(library) < 1.25 * x86
+    assert sizes.pop("model.macos-arm.dylib") < 1.25 * arm
     manifest, once = sizes.pop("mlcc.json"), {"chat_template.jinja", "tokenizer.json"}
-    for system in ("macos", "windows"):
-        assert sizes.pop(f"mlcc.{system}-x86-64.json") < 1.1 * manifest
+    for name in ("macos-x86-64", "macos-arm", "windows-x86-64", f"{this_system()}-arm"):
+        assert sizes.pop(f"mlcc.{name}.json") < 1.1 * manifest
     assert {*sizes} - once == {"weights-00001-of-00001.safetensors"}
 
 
 @pytest.mark.feature("llama", "macos", "compiles")
 @pytest.mark.needs("llvm")
-def test_a_library_for_macos_needs_the_system_alone(all_systems: Path) -> None:
-    library = all_systems / "model.macos-x86-64.dylib"
+@pytest.mark.parametrize("level, kind", [("x86-64", "X86_64"), ("arm", "ARM64")])
+def test_a_library_for_macos_needs_the_system_alone(
+    all_systems: Path, level: str, kind: str
+) -> None:
+    library = all_systems / f"model.macos-{level}.dylib"
     headers = inspect("llvm-objdump", "-m", "--private-headers", library)
+    assert re.search(rf"MH_MAGIC_64\s+{kind}\s+ALL\s+\S+\s+DYLIB", headers), headers
     assert re.search(r"platform macos\s+sdk 13.0\s+minos 13.0", headers)
     stub = Path(zig()).parent / "lib" / "libc" / "darwin" / "libSystem.tbd"
     system = set(re.findall(r"[\w$]+", stub.read_text(encoding="utf-8")))
     listed = inspect("llvm-nm", "-g", "--undefined-only", "--format=just-symbols", library)
     # the runtime that loads it defines the others
     assert {name for name in listed.split() if name not in system} <= TVM_CALLS
+    if kind == "ARM64":  # where libraries without a signature are refused
+        hashes = code_hashes(library.read_bytes())
+        assert hashes and all(signed == found for signed, found in hashes)
 
 
 @pytest.mark.feature("desktop-gpu", "macos", "compiles")

@@ -19,12 +19,7 @@ import pytest
 
 from mlcc.util.machine import machine
 from mlcc.version import __version__
-from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.options import Options
-from mlcc_targets import Choices, get_target
-from tests.helpers import local_index
-from tests.helpers.demo_model import DEMO
+from tests.helpers import demo_model, local_index
 from tests.helpers.emulators.arm64_python import arm64_python
 
 pytestmark = [
@@ -99,20 +94,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     return machine
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    row = get_target("cpu", Choices(cpu="arm-dotprod"))
-    out = tmp_path_factory.mktemp("arm64-model") / "demo"
-    options = Options(quant="q4", context=256)
-    return compile_model(Checkpoint.open(DEMO / "model"), row, out, options, Progress())
-
-
-def test_it_answers(installed: Emulated, model: Path) -> None:
+def test_it_answers(installed: Emulated) -> None:
+    """With the folder that also has libraries for x86-64, Windows and macOS."""
+    model = demo_model.for_all_desktops()
     assert f"version {__version__}" in installed.run("-m", "mlcc", "--version")
     assert ANSWER in installed.run("-m", "mlcc", "run", model, QUESTION).splitlines()
 
 
-def test_it_serves(installed: Emulated, model: Path) -> None:
+def test_it_serves(installed: Emulated) -> None:
+    model = demo_model.for_all_desktops()
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]

@@ -22,6 +22,7 @@ from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.helpers.encoder_checkpoints import CASES, make_encoder
 from tests.e2e.windows.conftest import ROOT, run, screen, served
+from tests.helpers import demo_model
 from tests.helpers.demo_model import DEMO
 from tools.windows_python import windows_path
 
@@ -97,6 +98,16 @@ print(type(json.loads(answer.choices[0].message.content)["n"]).__name__)
 def test_openais_client_for_windows(windows_demo: Path) -> None:
     with served(windows_demo) as (url, _):
         assert run("-c", OPENAI, url).splitlines() == ["17 + 25 = 42", "int"]
+
+
+@pytest.mark.long  # 17 libraries
+def test_one_folder_answers_here_and_on_windows() -> None:
+    """And under qemu: tests/e2e/wheel/test_arm64.py."""
+    folder = demo_model.for_all_desktops()
+    here = [sys.executable, "-m", "mlcc", "run", str(folder), "What is 17 + 25?"]
+    assert subprocess.check_output(here, text=True).splitlines()[-1] == "17 + 25 = 42"
+    there = run("-m", "mlcc", "run", windows_path(folder), "What is 17 + 25?")
+    assert "17 + 25 = 42" in there.splitlines(), there
 
 
 @pytest.mark.long

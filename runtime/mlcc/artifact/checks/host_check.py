@@ -36,15 +36,27 @@ def select_manifest(manifests: Iterable[Manifest]) -> tuple[Manifest, tuple[str,
     """The first (best) manifest whose library runs here, and notes on what is unknown. Later ones
     are not read.
 
-    Raises ArtifactError with the requirement of the last one, which needs the least.
+    Raises ArtifactError with the requirement of the last one for this system, which needs the
+    least; or of the last one.
     """
     refusal = ArtifactError("has no library; compile the model again with `mlcc compile`")
+    found_own = False
     for manifest in manifests:
         try:
             return manifest, check_host(manifest)
         except ArtifactError as error:
-            refusal = error
+            own = _is_for_this_system(manifest.target)
+            if own or not found_own:
+                refusal, found_own = error, own
     raise refusal
+
+
+def _is_for_this_system(target: TargetInfo) -> bool:
+    try:
+        _check_system(target)
+    except ArtifactError:
+        return False
+    return True
 
 
 def check_host(manifest: Manifest) -> tuple[str, ...]:

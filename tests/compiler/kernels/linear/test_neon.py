@@ -7,6 +7,7 @@ packed function on one thread, and writes the tensors back.
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mlcc_compiler.kernels.cpu.elementwise import embedding
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import scheme
+from mlcc_targets.cpu import STORED_FOR_BOTH
 from tests.compiler.kernels.cases import linear_twin as lt
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -95,9 +97,30 @@ def run(built: Any, arrays: list[Any], folder: Path) -> list[Any]:
     return [np.frombuffer(p, a.dtype).reshape(a.shape) for p, a in zip(parts, arrays, strict=True)]
 
 
-@pytest.mark.parametrize("cpu", [isa.NEON, isa.NEON_DOTPROD, isa.NEON_I8MM], ids=lambda c: c.name)
+LEVELS = (isa.NEON, isa.NEON_DOTPROD, isa.NEON_I8MM)
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=lambda c: c.name)
 @pytest.mark.parametrize("name", ["int4_g32", "q4_k", "int8a_g32", "q6_k", "iq4_nl", "f16"])
 def test_linear_and_embedding(cpu: isa.Isa, name: str, tmp_path: Path) -> None:
+    check(cpu, name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "cpu, name",
+    [(isa.NEON_I8MM, "q4_k"), (isa.NEON_DOTPROD, "int8a_g32")],
+    ids=["i8mm-q4_k", "dotprod-int8a"],
+)
+def test_the_layout_of_a_folder_for_both_architectures(
+    cpu: isa.Isa, name: str, tmp_path: Path
+) -> None:
+    """x86-64's wide tiles in strips; codes of 8 bits lie otherwise than the instructions take."""
+    columns, signed = STORED_FOR_BOTH
+    check(replace(cpu, tile_columns=columns, stored_signed=signed), name, tmp_path)
+
+
+def check(cpu: isa.Isa, name: str, tmp_path: Path) -> None:
+    """A product of seven rows and an embedding are the twins'."""
     rng, how = np.random.default_rng(0), scheme(name)
     n_out, k, n = 35, 64, 7
     packing = linear.packing(n_out, k, how, cpu)
