@@ -33,8 +33,10 @@ PAGE = "runtime/mlcc/server/page"
 MACHINE = os.environ.get("MLCC_WHEEL_MACHINE") or platform.machine()
 """Whose instruction set the wheel is for: `dev.py release` makes those of two."""
 SYSTEM = os.environ.get("MLCC_WHEEL_SYSTEM", "")
-"""Which other system the wheel is for, made on any: windows (x86-64) or macos (arm64)."""
-_TAGS = {"windows": "win_amd64", "macos": "macosx_13_0_arm64"}
+"""Which other system the wheel is for, made on any: windows (x86-64), macos (arm64) or
+macos-intel (x86-64)."""
+_MACS = {"macos": "arm64", "macos-intel": "x86_64"}
+_TAGS = {"windows": "win_amd64"} | {name: f"macosx_13_0_{arch}" for name, arch in _MACS.items()}
 
 
 class PluginHook(BuildHookInterface[Any]):
@@ -56,8 +58,8 @@ class PluginHook(BuildHookInterface[Any]):
         )
         if SYSTEM == "windows":
             reason = build_executor.build_for_windows_or_explain()
-        elif SYSTEM == "macos":
-            reason = build_executor.build_for_macos_or_explain("arm64")
+        elif SYSTEM in _MACS:
+            reason = build_executor.build_for_macos_or_explain(_MACS[SYSTEM])
         else:
             reason = build_executor.build_or_explain(MACHINE)
             # `mlcc.device.parallel.experimental.nccl` says why there is none

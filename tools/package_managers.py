@@ -21,8 +21,9 @@ PLACE = "https://example.org/mlcc"
 """Where the files are, unless `dev.py release --url` names the place."""
 _FILES = {
     "MACOS": "-macosx_13_0_arm64.whl",
-    "LINUX": "_x86_64.whl",
-    "LINUX_ARM": "_aarch64.whl",
+    "MACOS_INTEL": "-macosx_13_0_x86_64.whl",
+    "LINUX": "-manylinux_2_17_x86_64.whl",
+    "LINUX_ARM": "-manylinux_2_17_aarch64.whl",
     "WINDOWS": "-windows-x86_64.zip",
 }
 """Name in a template -> the end of a file's name."""

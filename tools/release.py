@@ -2,7 +2,7 @@
 
     python -m tools.release [FOLDER] [--url URL]       (dist/release)
 
-Wheels for Linux on x86-64 and aarch64, Windows on x86-64 and macOS on arm64, the wheel for
+Wheels for Linux on x86-64 and aarch64, Windows on x86-64, macOS on arm64 and x86-64, the wheel for
 browsers, one without C++ for Pyodide, a zip for Windows without Python, the source distribution,
 npm's package, a bill of materials with third-party licences, checksums, and the files of package
 managers, for which URL is where the files will be. The result depends only on the commit and on
@@ -32,6 +32,7 @@ SYSTEMS = {
     "Linux on aarch64": {"MLCC_WHEEL_MACHINE": "aarch64"},
     "Windows on x86_64": {"MLCC_WHEEL_SYSTEM": "windows"},
     "macOS on arm64": {"MLCC_WHEEL_SYSTEM": "macos"},
+    "macOS on x86_64": {"MLCC_WHEEL_SYSTEM": "macos-intel"},
 }
 """What each wheel is for, and the variables of `hatch_build.py` for it."""
 POM = r"<version>(.+?)</version>"

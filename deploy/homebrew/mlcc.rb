@@ -9,10 +9,15 @@ class Mlcc < Formula
   depends_on "python@3.13"
 
   on_macos do
-    depends_on arch: :arm64
     depends_on macos: :ventura
-    url "@URL@/@MACOS@", using: :nounzip
-    sha256 "@MACOS_SHA256@"
+    on_arm do
+      url "@URL@/@MACOS@", using: :nounzip
+      sha256 "@MACOS_SHA256@"
+    end
+    on_intel do
+      url "@URL@/@MACOS_INTEL@", using: :nounzip
+      sha256 "@MACOS_INTEL_SHA256@"
+    end
   end
 
   on_linux do

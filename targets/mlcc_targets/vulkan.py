@@ -13,6 +13,9 @@ from mlcc_targets.linking.native_library import link_for, system_for, this_syste
 from mlcc_targets.target import Choices, Target, TargetError
 from mlcc_targets.wgsl import DESKTOP, LIMITS, computes_f16
 
+_ARCHS = {"macos": ("aarch64", "x86_64")}
+"""Architectures of a system, if not this machine's."""
+
 
 def target(choices: Choices) -> Target:
     """The row of this system, or of those that were chosen: the first with the others as
@@ -20,7 +23,8 @@ def target(choices: Choices) -> Target:
     systems = tuple(dict.fromkeys(choices.systems))
     if not systems:
         return _row(choices)
-    first, *others = (_for_system(choices, name, len(systems) > 1) for name in systems)
+    found = [(name, arch) for name in systems for arch in _ARCHS.get(name, (machine(),))]
+    first, *others = (_for_system(choices, *each, len(systems) > 1) for each in found)
     return replace(first, alternatives=tuple(others))
 
 
@@ -40,22 +44,21 @@ def _row(choices: Choices) -> Target:
     )
 
 
-def _for_system(choices: Choices, name: str, several: bool) -> Target:
-    """The row of a system. Macs are those with Apple silicon: for others wgpu-native has no
-    library."""
-    arch = "aarch64" if name == "macos" else machine()
+def _for_system(choices: Choices, name: str, arch: str, several: bool) -> Target:
+    """The row of a system and an architecture. several: whether there are other systems."""
     how = system_for(name, arch)
     if how.static:
         raise TargetError(f"target 'vulkan' makes no libraries for {how.name}; use --target ios")
     foreign = name != this_system() or arch != machine()
-    library = f"model.{name}{how.suffix}" if several else f"model{how.suffix}"
+    intel = name in _ARCHS and arch == "x86_64"
+    variant = "-".join([name] * several + ["intel"] * intel)
     return replace(
         _row(choices),
         arch=arch,
         triple=how.triple if foreign else "",
         systems=(name,),
-        library=library,
-        variant=name if several else "",
+        library=".".join(filter(None, ("model", variant))) + how.suffix,
+        variant=variant,
         link=how.link,
         run_missing=f"runs on a {how.name} machine with {arch}" if foreign else "",
     )

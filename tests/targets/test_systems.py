@@ -98,17 +98,22 @@ def test_what_is_refused(target: str, choices: Choices, message: str) -> None:
 
 def test_rows_of_a_gpu_differ_in_their_host_code() -> None:
     row = get_target("vulkan", Choices(systems=(this_system(), "windows", "macos")))
-    own, windows, mac = (row, *row.alternatives)
-    assert [each.library for each in (own, windows, mac)] == [
+    own, windows, mac, intel = (row, *row.alternatives)
+    assert [each.library for each in (own, windows, mac, intel)] == [
         f"model.{this_system()}.so",
         "model.windows.dll",
         "model.macos.dylib",
+        "model.macos-intel.dylib",
     ]
     assert own.run_missing == "" and mac.run_missing == "runs on a macOS machine with aarch64"
     assert (windows.triple, mac.triple) == ("x86_64-pc-windows-gnu", "arm64-apple-macos13.0")
-    assert own.limits == windows.limits == mac.limits
+    assert intel.triple == "x86_64-apple-macos13.0"
+    assert own.limits == windows.limits == mac.limits == intel.limits
     alone = get_target("vulkan", Choices(systems=("windows",)))
     assert (alone.library, alone.variant) == ("model.dll", "") and not alone.alternatives
+    macs = get_target("vulkan", Choices(systems=("macos",)))
+    found = [(each.library, each.variant) for each in (macs, *macs.alternatives)]
+    assert found == [("model.dylib", ""), ("model.intel.dylib", "intel")]
 
 
 def test_a_system_named_twice_is_one() -> None:
@@ -260,12 +265,14 @@ def test_libraries_of_a_gpu_share_kernels_and_weights(tmp_path: Path) -> None:
     words = [str(checkpoint), "--target", "vulkan", "--os", systems, "--context", "64"]
     done = CliRunner().invoke(compile_command, [*words, "--output", str(out)])
     assert done.exit_code == 0, done.output
-    own, mac = (out / f"model.{name}" for name in (f"{this_system()}.so", "macos.dylib"))
+    names = (f"{this_system()}.so", "macos.dylib", "macos-intel.dylib")
+    own, mac, intel = (out / f"model.{name}" for name in names)
     assert Artifact.open(out).library_path == own
     assert len(list(out.glob("*.safetensors"))) == 1
-    kernels = {path: path.read_bytes().count(b"@compute") for path in (own, mac)}
-    assert kernels[own] == kernels[mac] > 5
+    kernels = {path: path.read_bytes().count(b"@compute") for path in (own, mac, intel)}
+    assert kernels[own] == kernels[mac] == kernels[intel] > 5
     assert mac.read_bytes()[:8] == b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01"  # 64 bits, arm64
+    assert intel.read_bytes()[:8] == b"\xcf\xfa\xed\xfe\x07\x00\x00\x01"  # x86-64
 
 
 @pytest.mark.feature("llama", "windows", "compiles")

@@ -18,6 +18,7 @@ from tools import package_managers
 URL = "https://files.example.org/mlcc/0.1.0"
 FILES = (
     "mlcc-0.1.0-py3-none-macosx_13_0_arm64.whl",
+    "mlcc-0.1.0-py3-none-macosx_13_0_x86_64.whl",
     "mlcc-0.1.0-py3-none-manylinux_2_17_x86_64.whl",
     "mlcc-0.1.0-py3-none-manylinux_2_17_aarch64.whl",
     "mlcc-0.1.0-py3-none-win_amd64.whl",
@@ -84,9 +85,9 @@ def test_homebrew_has_a_wheel_for_each_machine(release: Path) -> None:
     text = (release / "homebrew" / "mlcc.rb").read_text(encoding="utf-8")
     code = [line for line in text.splitlines() if not line.startswith("#")]
     opened = sum(bool(re.match(r"\s*(class|def) |.* do$", line)) for line in code)
-    assert opened == sum(line.strip() == "end" for line in code) == 7
+    assert opened == sum(line.strip() == "end" for line in code) == 9
     pairs = re.findall(r'url "(.*?)", using: :nounzip\s+sha256 "(\w+)"', text)
-    assert pairs == [(f"{URL}/{name}", sha256(name)) for name in FILES[:3]]
+    assert pairs == [(f"{URL}/{name}", sha256(name)) for name in FILES[:4]]
 
 
 def test_pips_index_names_each_file_with_its_hash(release: Path) -> None:
