@@ -1,16 +1,18 @@
 """A soak test: thousands of mixed requests to one server; does anything grow, stall or get lost?
 
     python -m benchmarks.server.soak ARTIFACT [--requests 20000] [--clients 24] [--kv-pages 160]
-        [--kills 20] [--tls] [--watch] [--grpc-port 8001]
+        [--kills 20] [--sleeps 20] [--tls] [--watch] [--grpc-port 8001]
 
 Requests of all protocols (`soak_requests.py`), random from one seed: short and long prompts, half
 of them with a shared prefix; greedy and sampled; several answers to one prompt; grammars; slow
 readers; clients that disconnect; invalid and huge bodies; a batch beneath all that
 (`soak_batch.py`), and with `--grpc-port` calls by gRPC (`soak_grpc.py`). A Whisper gets forms with
-recordings in place of all these (`soak_speech.py`). The pool is so small that sequences are
-preempted and recomputed. `--kills` ends the engine, or a process that reads prompts
-or bodies, by SIGKILL that often. A separate connection asks `/ready` every 10 ms; its times show
-stalls of the event loop, and `--watch` tells those apart that the machine caused (`loop_watch.py`).
+recordings in place of all these (`soak_speech.py`), an encoder texts (`soak_encoders.py`). The pool
+is so small that sequences are preempted and recomputed. `--kills` ends the engine, or a process
+that reads prompts or bodies, by SIGKILL that often; `--sleeps` sends the server to sleep and wakes
+it: requests meanwhile get that as the reason. A separate connection asks `/ready` every 10 ms; its
+times show stalls of the event loop, and `--watch` tells those apart that the machine caused
+(`loop_watch.py`).
 Prints samples (memory, threads and open files of the server's processes, pages in use) and one JSON
 line.
 Exits with 1 if an answer was lost or differs from that of a quiet server, if a page or thread is
@@ -42,12 +44,15 @@ from urllib.parse import urlsplit
 from benchmarks.server.ready_ping import pinging
 from benchmarks.server.serve import serving
 from benchmarks.server.soak_batch import BatchBeneath
+from benchmarks.server.soak_encoders import EncoderRequests
 from benchmarks.server.soak_grpc import GrpcBeneath
 from benchmarks.server.soak_requests import Call, Outcome, Requests, outcome, words
 from benchmarks.server.soak_speech import SpeechRequests
 
 SAMPLES = 40
 """Number of printed samples."""
+ASLEEP_S = 0.1
+"""Pause of a client that a sleeping server has refused."""
 IDLE_S = 60.0
 """Seconds within which all pages must be free after the last request."""
 GROWTH = 1.05
@@ -101,9 +106,9 @@ def sample(pid: int, url: str, requests: int, context: ssl.SSLContext | None = N
         threads += int(status["Threads"])
         files += len([*Path(f"/proc/{process}/fd").iterdir()])
     values = counters(url, context)
-    held = int(values["mlcc_engine_pages"] - values["mlcc_engine_pages_free"])
-    preemptions = int(values["mlcc_engine_preemptions_total"])
-    return Sample(requests, round(mib, 1), threads, files, held, preemptions)
+    names = ("pages", "pages_free", "preemptions_total")  # which an engine that sleeps lacks
+    pages, free, preemptions = (int(values.get(f"mlcc_engine_{name}", 0)) for name in names)
+    return Sample(requests, round(mib, 1), threads, files, pages - free, preemptions)
 
 
 def counters(url: str, context: ssl.SSLContext | None = None) -> dict[str, float]:
@@ -174,26 +179,29 @@ class Soak:
         vocab: int,
         seed: int = 11,
         kills: int = 0,
+        sleeps: int = 0,
         grammars: bool = True,
         context: ssl.SSLContext | None = None,
         grpc_port: int = 0,
-        speech: SpeechRequests | None = None,
+        own: SpeechRequests | EncoderRequests | None = None,
     ) -> None:
-        """speech: the requests of a model that transcribes, which answers no others."""
+        """own: the requests of a model that transcribes, or of an encoder, which answer no
+        others."""
         self._url, self._pid, self._count, self._clients = url, pid, requests, clients
         self._client = Client(url, context)
-        self._batch = BatchBeneath(url, context) if speech is None else None
+        self._batch = BatchBeneath(url, context) if own is None else None
         self._context = context
         model = model_of(url, context)
         sees = "image" in model.get("input_modalities", ())
         self._grpc = GrpcBeneath(grpc_port, str(model["id"]), seed)
-        self._requests = speech or Requests(seed, vocab, str(model["id"]), grammars, sees)
+        self._requests = own or Requests(seed, vocab, str(model["id"]), grammars, sees)
         self._rng = random.Random(seed)
         self._kills, self._kill_each = kills, requests // (kills + 1)
+        self._sleeps, self._sleep_each = sleeps, requests // (sleeps + 1)
         self._sent = 0
         self.quiet: dict[str, str] = {}
         """The words of the fixed calls' answers, from before the load."""
-        self.killed = 0
+        self.killed = self.slept = 0
         self.ready_ms: dict[str, float] = {}
         """Percentiles of the times of `/ready`."""
         self.wrong: list[str] = []
@@ -212,7 +220,7 @@ class Soak:
         await self._grpc.begin()
         with pinging(self._url, verify=self._context is None) as self.ready_ms:
             await asyncio.gather(*(self._work() for _ in range(self._clients)))
-        await self._grpc.end(bool(self.killed))
+        await self._grpc.end(bool(self.killed or self.slept))
         self.outcomes.update({f"grpc {name}": n for name, n in self._grpc.outcomes.items()})
         if self._batch:
             await self._batch.end(bool(self.killed))
@@ -226,6 +234,8 @@ class Soak:
             self._sent += 1
             if self.killed < self._kills and self._sent % self._kill_each == 0:
                 self._kill_one()
+            if self.slept < self._sleeps and self._sent % self._sleep_each == 0:
+                await self._sleep_once()
             if self._sent % max(1, self._count // SAMPLES) == 0:
                 self._record(await asyncio.to_thread(self._sample))
             call = self._requests.draw()
@@ -235,6 +245,17 @@ class Soak:
             if found in ("lost", "differs") and len(self.wrong) < MOST_WRONG:
                 self.wrong.append(f"{call.kind}: {found}: {answer[-WRONG_LETTERS:]}")
             self.outcomes[f"{call.kind}: {found}"] += 1
+            if found == "asleep":
+                await asyncio.sleep(ASLEEP_S)
+
+    async def _sleep_once(self) -> None:
+        """Send the server to sleep, once what runs has ended, and wake it."""
+        self.slept += 1
+        for path in ("/sleep?mode=wait", "/wake_up"):
+            found, answer = await self._client.send(Call(path, path, b"", ("content-length: 0",)))
+            if found != "answered" and not (found == "broken" and self.killed):
+                self.wrong.append(f"{path}: {found}: {answer[-WRONG_LETTERS:]}")
+                self.outcomes[f"{path}: lost"] += 1
 
     def _kill_one(self) -> None:
         """SIGKILL a process of the server that is not its first: engine, prompts or bodies."""
@@ -257,6 +278,7 @@ class Soak:
         early, late = self.samples[: 2 * quarter], self.samples[-quarter - 1 : -1]
         faults = []
         wrong = ("lost", "differs", *(() if self.killed else ("broken",)))
+        wrong += () if self.slept else ("asleep",)
         if lost := [name for name in self.outcomes if name.endswith(wrong)]:
             faults.append(f"answers were lost or differ: {lost}")
         faults += [*(self._batch.faults if self._batch else ()), *self._grpc.faults]
@@ -290,12 +312,22 @@ def report(soak: Soak, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "outcomes": dict(sorted(soak.outcomes.items())),
         "killed": soak.killed,
+        "slept": soak.slept,
         "ready_ms": soak.ready_ms,
         "first": soak.samples[0]._asdict(),
         "last": soak.samples[-1]._asdict(),
         "faults": soak.faults(),
         "wrong": soak.wrong,
     }
+
+
+def requests_of(manifest: dict[str, Any], seed: int) -> SpeechRequests | EncoderRequests | None:
+    """The requests of a model that writes no text; None = it does."""
+    if (audio := manifest.get("audio")) is not None:
+        return SpeechRequests(seed, bool(audio.get("languages")))
+    if (encoder := manifest.get("encoder")) is not None:
+        return EncoderRequests(seed, encoder["task"], manifest["model"]["name"])
+    return None
 
 
 def main() -> None:
@@ -306,20 +338,20 @@ def main() -> None:
     parser.add_argument("--kv-pages", type=int, default=40)
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--sleeps", type=int, default=0, help="times that the server sleeps")
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--grpc-port", type=int, default=0, help="calls by gRPC too")
     parser.add_argument("--watch", action="store_true", help="measure the server's event loop")
     given = parser.parse_args()
     manifest = json.loads((given.artifact / "mlcc.json").read_text())
-    vocab, audio, speech = manifest["model"]["vocab_size"], manifest.get("audio"), None
-    if audio is not None:
-        speech = SpeechRequests(given.seed, bool(audio.get("languages")))
+    vocab, own = manifest["model"]["vocab_size"], requests_of(manifest, given.seed)
     processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as folder:
         context, watched = None, Path(folder) / "loop.json"
         program = ["benchmarks.server.loop_watch", str(watched)] if given.watch else ["mlcc"]
         serve = [sys.executable, "-m", *program, "serve", str(given.artifact)]
-        serve += ["--max-queue", "10000", "--kv-pages", str(given.kv_pages)]
+        serve += ["--max-queue", "10000"]
+        serve += [] if manifest.get("encoder") else ["--kv-pages", str(given.kv_pages)]
         if given.grpc_port:
             serve += ["--grpc-port", str(given.grpc_port)]
         if given.tls:
@@ -329,8 +361,8 @@ def main() -> None:
         with serving(lambda port: [*command, str(port)], processes.append, context) as url:
             soak = Soak(
                 url, processes[0].pid, requests=given.requests, clients=given.clients, vocab=vocab,
-                seed=given.seed, kills=given.kills, context=context, grpc_port=given.grpc_port,
-                speech=speech,
+                seed=given.seed, kills=given.kills, sleeps=given.sleeps, context=context,
+                grpc_port=given.grpc_port, own=own,
             )  # fmt: skip
             start = time.monotonic()
             asyncio.run(soak.run())

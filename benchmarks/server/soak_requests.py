@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Fields = dict[str, Any]
-Outcome = Literal["answered", "refused", "left", "broken", "differs", "lost"]
-"""left: the client disconnected; broken: the engine died after text was out; differs: not the
-answer of a quiet server; lost: none of what may be."""
+Outcome = Literal["answered", "refused", "left", "asleep", "broken", "differs", "lost"]
+"""left: the client disconnected; asleep: refused by a server that sleeps; broken: the engine died
+after text was out; differs: not the answer of a quiet server; lost: none of what may be."""
 CHAT = "/v1/chat/completions"
 GREEDY: Fields = {"temperature": 0, "ignore_eos": True}
 DIED = ("engine_died", "engine died", "EngineDiedError", "engine process was ended")
 
 
-TEXTS = ("text", "content", "response", "delta", "text_output", "generated_text")
+ASLEEP = "this server sleeps"
+_READ_AT_ONCE = 64 << 10
+"""Bytes of a body that have left the client before an answer comes."""
+TEXTS = ("text", "content", "response", "delta", "text_output", "generated_text", "label")
 """Fields of answers that are text."""
 
 
@@ -244,10 +247,14 @@ def encoded(fields: Fields) -> bytes:
 
 def outcome(call: Call, status: int, answer: str, left: bool) -> Outcome:
     """How a call ended, by its status and the text of its body."""
-    if not call.ends:
-        return "refused" if 400 <= status < 500 else "lost"
+    # A server that does not read on may reset the connection before its words are read.
+    cut = len(call.body) > _READ_AT_ONCE and answer.endswith("\r\n\r\n")
+    if status == 503 and (ASLEEP in answer or cut):
+        return "asleep"
     if any(word in answer for word in DIED):
         return "broken"
+    if not call.ends:
+        return "refused" if 400 <= status < 500 else "lost"
     if left:
         return "left"
     return "answered" if status == 200 and any(end in answer for end in call.ends) else "lost"

@@ -84,7 +84,7 @@ def shown(case: str, target: str) -> Any:
                 *([pytest.mark.long] if target != "webgpu" else []),
             ],
         )
-        for target in ("webgpu", "metal", "cuda")
+        for target in ("webgpu", "metal", "cuda", "android", "ios")
     ],
 )
 def test_a_multi_token_prediction_layer_compiles(target: str, tmp_path: Path) -> None:
@@ -94,7 +94,8 @@ def test_a_multi_token_prediction_layer_compiles(target: str, tmp_path: Path) ->
     tokenizer = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
     (tmp_path / "tokenizer.json").write_text(tokenizer)
     archs = ("sm_90",) if target == "cuda" else ()
-    row = get_target(target, Choices(archs=archs, f16=True if target == "webgpu" else None))
+    f16, gpu = True if target == "webgpu" else None, target == "android"
+    row = get_target(target, Choices(archs=archs, f16=f16, gpu=gpu))
     options = Options(quant="q4_g32", context=64, mtp=True)
     out = compile_model(Checkpoint.open(tmp_path), row, tmp_path / "out", options, Progress())
     manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())

@@ -4,9 +4,6 @@ slow readers and kills of the engine. The long form is `python -m benchmarks.ser
 from __future__ import annotations
 
 import asyncio
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from tests.compiler.audio.checkpoints import whisper
+from tests.runtime.server.helpers.server_process import serving_models
 
 pytestmark = pytest.mark.long
 REQUESTS, CLIENTS, KILLS = 150, 6, 2
@@ -31,25 +29,17 @@ def test_no_recording_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     wanted = Options(quant="f32", max_batch=4, max_step_tokens=64)
     target, out = get_target("reference", Choices()), tmp_path / "compiled"
     compile_model(Checkpoint.open(tmp_path), target, out, wanted, Progress())
-    command = [sys.executable, "-m", "mlcc", "serve", str(out), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    try:
-        found = re.search(r"http://[\d.:]+", process.stdout.readline())
-        assert found
+    with serving_models(str(out)) as server:
         work = Soak(
-            found[0],
-            process.pid,
+            server.url,
+            server.process.pid,
             requests=REQUESTS,
             clients=CLIENTS,
             vocab=0,
             kills=KILLS,
-            speech=SpeechRequests(11, translates=True),
+            own=SpeechRequests(11, translates=True),
         )
         asyncio.run(work.run())
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
     print("\n".join(work.wrong))  # the answers themselves
     assert work.faults() == [], work.outcomes
     assert work.outcomes.total() == REQUESTS and work.killed == KILLS

@@ -16,7 +16,7 @@ from tests.helpers.grpc_client import free_port
 from tests.runtime.multimodal.helpers import seeing_server
 from tests.runtime.server.helpers.server_process import PROGRAM, running
 
-REQUESTS, CLIENTS, KILLS = 260, 8, 3
+REQUESTS, CLIENTS, KILLS, SLEEPS = 260, 8, 3, 2
 TOY_VOCABULARY = 90
 
 
@@ -45,6 +45,7 @@ def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             clients=CLIENTS,
             vocab=TOY_VOCABULARY,
             kills=KILLS,
+            sleeps=SLEEPS * (kind == "plain"),
             grammars=False,
             context=context,
             grpc_port=port,
@@ -59,6 +60,8 @@ def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     fixed = fixed_calls("") + image_calls() * (kind == "sees")
     assert {call.kind for call in fixed} <= kinds
     assert "slow" in kinds and "hangs up" in kinds
+    asleep = sum(count for name, count in work.outcomes.items() if name.endswith("asleep"))
+    assert (asleep > 0) is (work.slept > 0) is (kind == "plain")
     assert any(call.kind in kinds for call in hostile_calls() if len(call.body) > 64 << 10)
     broken = sum(count for name, count in work.outcomes.items() if name.endswith("broken"))
     assert broken <= CLIENTS * KILLS  # at most each client's one request, for each kill

@@ -4,9 +4,6 @@ one of three encoders, of each task one."""
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +26,7 @@ from tests.compiler.models.test_encoders import compiled
 from tests.helpers.grpc_client import Client, array_of, free_port, request
 from tests.helpers.open_inference import Texts, infer
 from tests.runtime.local.test_embeddings import post
-from tests.runtime.server.helpers.server_process import RunningServer
+from tests.runtime.server.helpers.server_process import RunningServer, serving_models
 
 TEXTS = ["a cat.", "two dogs!", "héllo"]
 ENCODERS: dict[str, Case] = {
@@ -53,16 +50,8 @@ def compiled_encoders(place: Path) -> dict[str, Path]:
 @contextmanager
 def serving(folders: dict[str, Path], *more: str) -> Iterator[str]:
     """The address of `mlcc serve` with these models and options."""
-    command = [sys.executable, "-m", "mlcc", "serve", *map(str, folders.values()), "--port", "0"]
-    command += more
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            address = re.search(r"http://[\d.:]+", process.stdout.readline())
-            assert address
-            yield address[0]
-        finally:
-            process.terminate()
+    with serving_models(*map(str, folders.values()), *more) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")

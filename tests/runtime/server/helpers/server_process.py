@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -61,6 +62,21 @@ def engine_stats(server: RunningServer) -> dict[str, Any]:
 def idle(server: RunningServer) -> bool:
     stats = engine_stats(server)
     return stats["running"] == stats["waiting"] == 0 and stats["pages_free"] == stats["pages"]
+
+
+@contextmanager
+def serving_models(*words: str) -> Iterator[RunningServer]:
+    """`mlcc serve` with these models and options."""
+    command = [sys.executable, "-m", "mlcc", "serve", *words, "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found
+        yield RunningServer(found[0], process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 @contextmanager
