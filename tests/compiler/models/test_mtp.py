@@ -240,8 +240,9 @@ def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]
     ],
 )
 def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
-    """Four requests at once, whose layer drafts three tokens in each step, mostly wrong ones; from
-    a model that takes adapters, from one with windows, and from one with states."""
+    """And sampled ones those without drafts. Four requests at once, whose layer drafts three tokens
+    in each step, mostly wrong ones; from a model that takes adapters, from one with windows, and
+    from one with states."""
     oracle = make_mtp_checkpoint(case, tmp_path)
     check_drafted(oracle, tmp_path, tmp_path / "out", adapters=LoraConfig(4, 2), mtp=True)
 
@@ -262,20 +263,36 @@ def check_drafted(oracle: MtpOracle, folder: Path, out: Path, **options: Any) ->
     checkpoint, target = Checkpoint.open(folder), get_target("cpu", Choices(cpu="host"))
     out = compile_model(checkpoint, target, out, given, Progress())
     executor = open_executor(Artifact.open(out))
+    rng = np.random.default_rng(5)
+    prompts = [rng.integers(3, 131, n).tolist() for n in (40, 7, 23, 2)]
+    answers = drafted(executor, prompts, SamplingParams(temperature=0.0, max_tokens=50))
+    ties = sum(check_greedy(oracle.model, *pair) for pair in zip(prompts, answers, strict=True))
+    assert ties <= 1
+    sampled = SamplingParams(temperature=0.9, top_p=0.95, max_tokens=50, seed=3)
+    assert drafted(executor, prompts, sampled) == plain(executor, prompts, sampled)
+    executor.close()
+
+
+def drafted(executor: Any, prompts: list[list[int]], wish: SamplingParams) -> list[list[int]]:
+    """Answers whose layer drafts three tokens in each step."""
     layer = MtpLayer(executor.capacity)
     engine = Engine(executor.capacity, speculator=Eager(layer.open, 3), draft=layer)
     driver = Driver(engine, executor)
     driver.draft = executor
-    rng = np.random.default_rng(5)
-    prompts = [rng.integers(3, 131, n).tolist() for n in (40, 7, 23, 2)]
-    for i, prompt in enumerate(prompts):
-        driver.add(Request(str(i), prompt, SamplingParams(temperature=0.0, max_tokens=50)))
-    answers = driver.run()
-    ties = sum(check_greedy(oracle.model, p, answers[str(i)].tokens) for i, p in enumerate(prompts))
-    assert ties <= 1
-    stats = engine.stats()
+    answers, stats = answers_of(driver, prompts, wish), engine.stats()
     assert stats.drafted_tokens > 100 and 0 < stats.accepted_tokens < stats.drafted_tokens
-    executor.close()
+    return answers
+
+
+def plain(executor: Any, prompts: list[list[int]], wish: SamplingParams) -> list[list[int]]:
+    return answers_of(Driver(Engine(executor.capacity), executor), prompts, wish)
+
+
+def answers_of(driver: Driver, prompts: list[list[int]], wish: SamplingParams) -> list[list[int]]:
+    for i, prompt in enumerate(prompts):
+        driver.add(Request(str(i), prompt, wish))
+    answers = driver.run()
+    return [answers[str(i)].tokens for i in range(len(prompts))]
 
 
 def test_a_checkpoint_is_compiled_with_the_layer_that_drafts(
