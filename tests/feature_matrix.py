@@ -82,6 +82,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "images: SmolVLM, Idefics 3": ("smolvlm",),
     "images: Gemma 3": ("gemma3-images",),
     "images: Gemma 4": ("gemma4-images",),
+    "images: Llama 4": ("llama4-images",),
     "images: LLaVA 1.5": ("llava",),
     "images: LLaVA-OneVision": ("llava-onevision",),
     "images: InternVL 3": ("internvl",),

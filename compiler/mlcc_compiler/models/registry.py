@@ -74,6 +74,7 @@ from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision import clip, idefics3, pixtral
 from mlcc_compiler.models.vision import gemma3 as gemma3_vision
 from mlcc_compiler.models.vision import gemma4 as gemma4_vision
+from mlcc_compiler.models.vision import llama4 as llama4_vision
 from mlcc_compiler.models.vision import qwen2_5_vl as qwen2_5_vl_vision
 from mlcc_compiler.models.vision import qwen2_vl as qwen2_vl_vision
 from mlcc_compiler.models.vision import qwen3_vl as qwen3_vl_vision
@@ -170,6 +171,7 @@ TOWERS: dict[str, Any] = {
     "qwen3_vl_vision": qwen3_vl_vision,
     "clip_vision": clip,
     "pixtral_vision": pixtral,
+    "llama4_vision": llama4_vision,
     "whisper_audio": whisper_audio,
     "audio_input": audio_input,
     "gemma3n_audio": gemma3n_audio,

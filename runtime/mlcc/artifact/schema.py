@@ -333,9 +333,9 @@ class VisionInfo:
     """How images become rows of a prompt, for a model with a vision tower."""
 
     processor: str
-    """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, gemma4, llava,
-    llava_onevision, internvl, pixtral (Mistral 3 too), qwen2_vl (Qwen2-VL, Qwen2.5-VL, Qwen3-VL
-    and Qwen3.5)."""
+    """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, gemma4, llama4,
+    llava, llava_onevision, internvl, pixtral (Mistral 3 too), qwen2_vl (Qwen2-VL, Qwen2.5-VL,
+    Qwen3-VL and Qwen3.5)."""
     image_token: str
     """Text of the placeholder token, such as <image>."""
     image_token_id: int
@@ -349,14 +349,15 @@ class VisionInfo:
     """Of each channel, as std: applied in the tower, after pixels are divided by 255."""
     std: tuple[float, ...]
     resample: str
-    """nearest, bilinear, bicubic or lanczos."""
+    """nearest, bilinear, bicubic or lanczos; torch-bilinear: as torch resizes bytes, with
+    antialias."""
     longest_edge: int = 0
     """idefics3: the longer side in pixels before an image is split into tiles; pixtral: the
     longest side of an image."""
     split: bool = False
     """idefics3's do_image_splitting, gemma3's do_pan_and_scan, internvl's crop_to_patches."""
     max_tiles: int = 0
-    """gemma3: most crops of pan and scan; internvl: most tiles beside the whole image;
+    """gemma3: most crops of pan and scan; internvl, llama4: most tiles beside the whole image;
     llava_onevision: a larger grid is scaled down to the rows of as many."""
     min_pixels: int = 0
     """qwen2_vl: bounds of an image's area, as max_pixels."""
@@ -376,6 +377,8 @@ class VisionInfo:
     """llava_onevision: the learned row after each line of a grid, f32[width] in base64."""
     class_row: bool = False
     """Whether a row without pixels follows the patches, for the tower's class token."""
+    bf16_pixels: bool = False
+    """llama4: the host applies mean and std, and rounds to bfloat16 as transformers does."""
     folder: str = "vision"
     """The tower's own artifact, below the model's folder."""
 

@@ -15,7 +15,7 @@ from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import ImageTile
 from mlcc.errors import UnsupportedError
 from mlcc.multimodal.packing import ImageParts
-from mlcc.multimodal.patches import PatchGrid, patch_rows, with_taps
+from mlcc.multimodal.patches import PatchGrid, class_columns, levels_of, patch_rows, with_taps
 
 
 class TowerExecutor(Executor, EncoderExecutor, Protocol):
@@ -41,7 +41,7 @@ class TileStep:
         window = info.window_size // (side * info.merge_size)
         size = tile.height // side, tile.width // side
         self._grid = PatchGrid(*size, info.merge_size, window)
-        rows = patch_rows(tile.pixels, tile.width, side, self._grid)
+        rows = patch_rows(tile.pixels, tile.width, side, self._grid, levels_of(info))
         if info.position_grid:
             rows = with_taps(rows, self._grid.position_taps(info.position_grid))
         if info.position_axes:
@@ -55,6 +55,8 @@ class TileStep:
         first = capacity.vocab_size
         ids = int32(range(first, first + self.tokens))
         columns = self._grid.columns if capacity.layout.token_columns else {}
+        if self.tokens > self.patches:
+            columns = class_columns(columns)
         writer.sequence(ids, 0, first_pages(capacity, self.tokens), columns=columns)
         for row in range(0, self.patches, self._block):
             writer.row(row)

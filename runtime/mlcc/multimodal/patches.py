@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from struct import pack
+from collections.abc import Sequence
+from functools import cache
+from struct import pack, unpack
+
+from mlcc.artifact.schema import VisionInfo
 
 _HIGH = tuple(bytes(pack("<f", value)[i] for value in range(256)) for i in (2, 3))
 """The two high bytes of a pixel's value as a float32. The low ones are 0: 8 bits fit the rest."""
@@ -91,12 +95,55 @@ def with_taps(rows: bytes, taps: list[bytes]) -> bytes:
     return b"".join(part for pair in zip(parts, taps, strict=True) for part in pair)
 
 
-def patch_rows(pixels: bytes, width: int, patch: int, grid: PatchGrid) -> bytes:
+def class_columns(columns: dict[str, array[int]]) -> dict[str, array[int]]:
+    """The step's columns for Llama 4, whose rope turns first by the column, then by the row. Both
+    count from 1; the class token behind the patches has 0."""
+    names = {"position_t": "position_t", "position_h": "position_w", "position_w": "position_h"}
+    return {
+        name: array("i", [*(place + 1 for place in columns[of]), 0]) for name, of in names.items()
+    }
+
+
+@cache
+def levels_of(info: VisionInfo) -> Sequence[Sequence[bytes]]:
+    """Of each channel the two high bytes of the number that the tower reads for a pixel, by its
+    level: the level itself, or what transformers' processor of Llama 4 makes of it in bfloat16."""
+    if not info.bf16_pixels:
+        return (_HIGH,)
+    channels = []
+    for mean, std in zip(map(_bf16, info.mean), map(_bf16, info.std), strict=True):
+        scaled = (_bf16(level * _float32(1 / 255)) for level in range(256))
+        numbers = [pack("<f", _bf16(_bf16(each - mean) / std)) for each in scaled]
+        channels.append((bytes(n[2] for n in numbers), bytes(n[3] for n in numbers)))
+    return channels if len({*channels}) > 1 else channels[:1]
+
+
+def _float32(value: float) -> float:
+    found: float = unpack("<f", pack("<f", value))[0]
+    return found
+
+
+def _bf16(value: float) -> float:
+    """To the nearest of 8 bits, by way of float32; of two the even one."""
+    (bits,) = unpack("<I", pack("<f", value))
+    rounded = bits + 0x7FFF + (bits >> 16 & 1)
+    found: float = unpack("<f", pack("<I", rounded >> 16 << 16))[0]
+    return found
+
+
+def patch_rows(
+    pixels: bytes,
+    width: int,
+    patch: int,
+    grid: PatchGrid,
+    levels: Sequence[Sequence[bytes]] = (_HIGH,),
+) -> bytes:
     """f32[patches, patch * patch * 3] of uint8 RGB [height, width, 3]: patches in the grid's order,
     a patch's pixels row by row. Pixels beyond whole blocks are left out, as by a convolution
     (SmolVLM-2.2B: 384 pixels are 27 patches of 14).
 
-    Pixels stay as they are, 0 to 255: the tower's weights hold the processor's mean and deviation.
+    Pixels stay as they are, 0 to 255, as the tower's weights hold the processor's mean and
+    deviation; or they become the `levels_of` all channels, or of each.
     """
     line, part = 3 * width, 3 * patch
     rows: list[bytes] = []
@@ -105,5 +152,9 @@ def patch_rows(pixels: bytes, width: int, patch: int, grid: PatchGrid) -> bytes:
         rows += (pixels[at : at + part] for at in range(begin, begin + patch * line, line))
     joined = b"".join(rows)
     found = bytearray(4 * len(joined))
-    found[2::4], found[3::4] = (joined.translate(table) for table in _HIGH)
+    step = len(levels)  # 1, or as many as there are channels
+    for channel, tables in enumerate(levels):
+        values = joined[channel::step]
+        for at, table in enumerate(tables):
+            found[4 * channel + 2 + at :: 4 * step] = values.translate(table)
     return bytes(found)

@@ -46,7 +46,7 @@ class RgbImage:
         return RgbImage(right - left, lower - upper, b"".join(found))
 
     def resize(self, size: tuple[int, int], resample: int) -> RgbImage:
-        """In another size. resample: Pillow's number of a filter. Raises DeviceError where
+        """In another size. resample: a filter's number, of `RESAMPLES`. Raises DeviceError where
         libmlcc_executor is missing."""
         from mlcc.util import executor_library  # which a tab has not
 

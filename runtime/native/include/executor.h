@@ -256,7 +256,8 @@ MLCC_API mlcc_executor_status mlcc_executor_copy(mlcc_executor* executor, int64_
 MLCC_API mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, const char** json);
 
 // Resizes 8-bit RGB, row by row, as Pillow does, to the byte; `resized` has room for 3 * to_width * to_height. filter:
-// Pillow's number, 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic. Sides are at most 16384. Needs no executor.
+// Pillow's number, 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic; or 4, PyTorch's bilinear of bytes with antialias. Sides
+// are at most 16384. Needs no executor.
 MLCC_API mlcc_executor_status mlcc_executor_resize(const uint8_t* pixels, int32_t width, int32_t height, int32_t filter,
                                                    uint8_t* resized, int32_t to_width, int32_t to_height);
 

@@ -23,6 +23,7 @@ from mlcc_targets import get_target
 from tests.compiler.models.helpers.checkpoints import (
     CASES,
     SMALL,
+    make_checkpoint,
     save_initialised,
 )
 from tests.compiler.models.helpers.mixed import capacity_of, reference, run_mixed
@@ -79,9 +80,17 @@ def notes_of(folder: Path, vision: bool) -> tuple[str, ...]:
 
 
 def test_a_tower_that_is_not_built_is_named(tmp_path: Path) -> None:
-    save_initialised(whole("llama4_text"), tmp_path)
+    """Of Gemma 3n, whose tower is timm's."""
+    make_checkpoint("gemma3n", tmp_path)
+    tensors, path = load_file(tmp_path / "model.safetensors"), tmp_path / "config.json"
+    tensors = {f"model.language_{name}": tensor for name, tensor in tensors.items()}
+    seen = {"model.vision_tower.timm_model.conv_stem.weight": np.zeros((4, 4), np.float32)}
+    save_file({**tensors, **seen}, tmp_path / "model.safetensors")
+    inner = json.loads(path.read_text())
+    whole = {"model_type": "gemma3n", "text_config": inner, "vision_config": {}}
+    path.write_text(json.dumps(whole))
     notes = [notes_of(tmp_path, vision) for vision in (True, False)]
-    assert any("the vision tower of 'llama4' is not built" in note for note in notes[0])
+    assert any("the vision tower of 'gemma3n' is not built" in note for note in notes[0])
     assert len(notes[1]) == len(notes[0]) - 1
 
 
@@ -91,7 +100,8 @@ def test_an_audio_tower_that_is_not_built_is_named(tmp_path: Path) -> None:
     tensors, path = load_file(tmp_path / "model.safetensors"), tmp_path / "config.json"
     heard = {"model.audio_tower.output_proj.weight": np.zeros((4, 4), np.float32)}
     save_file({**tensors, **heard}, tmp_path / "model.safetensors")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "audio_config": {}}))
+    config = {**json.loads(path.read_text()), "vision_config": None, "audio_config": {}}
+    path.write_text(json.dumps(config))
     (note,) = [note for note in notes_of(tmp_path, True) if "reads no sound" in note]
     assert note.startswith("the audio tower of 'llama4' is not built: it reads no sound; built are")
     assert note.endswith("voxtral, gemma3n, gemma4")

@@ -12,8 +12,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 
-from tests.compiler.models.helpers.checkpoints import GEMMA4, SMALL, save_initialised
+from tests.compiler.models.helpers.checkpoints import CASES, GEMMA4, SMALL, save_initialised
 
 IMAGE = 130
 SIDE, PATCH, MERGE = 32, 4, 2
@@ -391,12 +392,33 @@ IN_LINES = ("mistral3", "pixtral")
 """Families whose images keep their ratio, with tokens of text between lines."""
 OF_AREA = ("gemma4", "gemma4-both-ways")
 """Families whose images keep their ratio and have about as many tokens each."""
+
+
+def llama4(folder: Path) -> torch.nn.Module:
+    """A Llama 4 in `folder`, and transformers' model of it in float64."""
+    tower = {**TOWER, "hidden_act": "gelu", "intermediate_size": 4 * TOWER["hidden_size"]}
+    widths = dict.fromkeys(("projector_input_dim", "projector_output_dim", "vision_output_dim"), 40)
+    tower |= {**widths, "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}
+    config = transformers.Llama4Config(
+        text_config={"model_type": "llama4_text", **SMALL, **CASES["llama4_text"][1]},
+        vision_config=tower,
+        image_token_index=IMAGE,
+        boi_token_index=129,
+        eoi_token_index=128,
+        tie_word_embeddings=False,
+    )
+    # which its forward of transformers 5.24 reads, behind the logits
+    MoeCausalLMOutputWithPast.image_outputs = None  # type: ignore[attr-defined]
+    return _saved(transformers.Llama4ForConditionalGeneration, config, folder)
+
+
 FAMILIES = {
     "smolvlm": smolvlm,
     "smolvlm-odd": smolvlm_odd,
     "gemma3": gemma3,
     "gemma4": gemma4,
     "gemma4-both-ways": gemma4_both_ways,
+    "llama4": llama4,
     "llava": llava,
     "llava_onevision": llava_onevision,
     "internvl": internvl,
@@ -426,6 +448,8 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
         sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
     if config.model_type == "llava_onevision":
         sizes = {"size": {"height": SIDE, "width": SIDE}, "image_grid_pinpoints": GRIDS}
+    if config.model_type == "llama4":
+        sizes = {"size": {"height": SIDE, "width": SIDE}, "max_patches": 4, "resample": 2}
     if config.model_type == "internvl":
         sizes = {"size": {"height": SIDE, "width": SIDE}, "crop_to_patches": True}
     if config.model_type in ANY_SIZE:

@@ -90,6 +90,8 @@ def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any
         return _onevision_given(shown) if shown else {}
     if family in IN_LINES and shown:
         return _padded(shown)
+    if family == "llama4":
+        return {"pixel_values": _in_bf16(np.stack(shown))} if shown else {}
     if family in ("llava", "internvl", *IN_LINES):
         return {"pixel_values": pixel_values(np.stack(shown))} if shown else {}
     return {"pixel_values": pixel_values(np.stack(shown))[None]} if shown else {}
@@ -171,6 +173,13 @@ def tokens_of(picture: np.ndarray[Any, Any], family: str) -> list[int]:
     found = ([IMAGE] * (ROWS // lines) + [BREAK]) * lines
     found[-1] = END
     return found
+
+
+def _in_bf16(found: np.ndarray[Any, Any]) -> torch.Tensor:
+    """As `pixel_values`, by the steps of Llama4ImageProcessor: each in bfloat16."""
+    channels = torch.tensor(found.transpose(0, 3, 1, 2)).to(torch.bfloat16)
+    mean, std = (torch.tensor(of, dtype=torch.bfloat16)[:, None, None] for of in (MEAN, STD))
+    return ((channels * (1 / 255) - mean) / std).double()
 
 
 def pixel_values(found: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -137,6 +137,7 @@ PART = {
     "gemma3": "gemma3-images",
     "gemma4": "gemma4-images",
     "gemma4-both-ways": "gemma4-images",
+    "llama4": "llama4-images",
     "llava": "llava",
     "llava_onevision": "llava-onevision",
     "internvl": "internvl",
@@ -156,7 +157,7 @@ OF_OTHERS = {
     (family, target)
     for family in ("qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "llava", "pixtral", *OF_AREA)
     for target in ("vulkan", "reference")
-} | {("qwen2_vl", "vulkan"), ("smolvlm-odd", "vulkan")}
+} | {("qwen2_vl", "vulkan"), ("smolvlm-odd", "vulkan"), ("llama4", "cpu"), ("llama4", "vulkan")}
 """With --long only: the tower is that of another family, or its operators have tests of their own,
 as the text has. Qwen2.5-VL has Qwen2-VL's parts, and SmolVLM those of its odd sizes."""
 

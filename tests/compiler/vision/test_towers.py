@@ -28,6 +28,7 @@ from tests.compiler.vision.checkpoints import (
     gemma3,
     gemma4,
     internvl,
+    llama4,
     llava,
     mistral3,
     qwen3_vl,
@@ -199,6 +200,10 @@ def test_a_qwen3_vl_that_makes_no_sense(
 @pytest.mark.parametrize(
     ("family", "outer", "vision", "message"),
     [
+        (llama4, {}, {"pixel_shuffle_ratio": 0.25}, "pixel_shuffle_ratio"),
+        (llama4, {}, {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters"),
+        (llama4, {}, {"vision_output_dim": 48}, "vision_output_dim"),
+        (llama4, {}, {"image_size": 64}, "'size' must be the tower's image_size"),
         (llava, {"vision_feature_select_strategy": "full"}, {}, "vision_feature_select_strategy"),
         (llava, {"vision_feature_layer": [-2, 1]}, {}, "vision_feature_layer"),
         (llava, {"vision_feature_layer": -9}, {}, "vision_feature_layer"),

@@ -37,6 +37,10 @@ _SPECIAL = {
     "smolvlm": [*_TILES, "<global-img>", "<fake_token_around_image>", "<image>"],
     "gemma3": ["<end_of_image>", "<start_of_image>", "<image_soft_token>"],
     "gemma4": ["<|video|>", "<image|>", "<|image>", "<|image|>"],
+    "llama4": [
+        *("<|image_start|>", "<|image|>", "<|tile_x_separator|>", "<|tile_y_separator|>"),
+        *("<|image_end|>", "<|patch|>"),
+    ],
     "llava": ["<image>"],
     "llava_onevision": ["<video>", "<image>"],
     "internvl": ["<video>", "<img>", "</img>", "<IMG_CONTEXT>"],
@@ -48,6 +52,7 @@ _MARKS = {
     "smolvlm": "<image>",
     "gemma3": "<start_of_image>",
     "gemma4": "<|image|>",
+    "llama4": "<|image|>",
     "llava": "<image>",
     "llava_onevision": "<image>",
     "internvl": "<IMG_CONTEXT>",

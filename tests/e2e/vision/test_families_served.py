@@ -40,6 +40,7 @@ LIKE_OTHERS = (
     "qwen3_vl_moe",
     "qwen3_5",
     "qwen3_5_moe",
+    "llama4",
     "llava",
     "internvl",
     "mistral3",

@@ -25,6 +25,7 @@ from tests.runtime.multimodal.helpers.pictures import (
     gemma4,
     idefics3,
     internvl,
+    llama4,
     llava,
     llava_onevision,
     noise,
@@ -45,6 +46,8 @@ MODELS = {
     "llava_onevision alone": llava_onevision(grids=((112, 56), (56, 168)), max_tiles=1),
     "internvl": internvl(),
     "internvl whole": internvl(split=False),
+    "llama4": llama4(),
+    "llama4 few": llama4(max_tiles=6),
     "pixtral": pixtral(),
     "pixtral alone": pixtral(merge_size=1, longest_edge=500),
     "qwen2_vl": qwen2_vl(),
@@ -69,7 +72,7 @@ def sizes(name: str) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", MODELS)
 def test_pixels_are_those_of_transformers_to_the_byte(name: str) -> None:
     info = MODELS[name]
-    few = 1 if "large" in name else None
+    few = 1 if "large" in name else 9 if "llama4" in name else None
     for seed, (width, height) in enumerate(sizes(name)[:few]):
         image = noise(width, height, seed)
         made = tiles_of(info, image)
@@ -131,6 +134,7 @@ def test_every_name_of_the_record_has_a_processor() -> None:
         llava(),
         llava_onevision(),
         internvl(),
+        llama4(),
         pixtral(),
         qwen2_vl(),
     ):

@@ -1,4 +1,4 @@
-"""The resize in C++ and in TypeScript against Pillow, to the byte, over shared vectors
+"""The resize in C++ and in TypeScript against Pillow and torch, to the byte, over shared vectors
 (web/tests/model/resize.test.ts has the TypeScript half)."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import PIL
 import pytest
 
 from mlcc.util.executor_library import LIBRARY
-from tests.runtime.multimodal.helpers.resize_vectors import FILTERS, PATH, by_pillow, pixels_of
+from tests.runtime.multimodal.helpers.resize_vectors import FILTERS, PATH, pixels_of, wanted
 
 VECTORS: list[dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
 IS_13 = int(PIL.__version__.split(".")[0]) >= 13
@@ -48,15 +48,15 @@ def test_cpp_gives_the_vectors(resize: Resize) -> None:
 
 
 @needs_13
-def test_the_vectors_are_pillows() -> None:
+def test_the_vectors_are_those_of_pillow_and_torch() -> None:
     for vector in VECTORS:
         pixels = pixels_of(*vector["from"], vector["seed"])
-        made = by_pillow(pixels, *vector["to"], vector["filter"])
+        made = wanted(pixels, *vector["to"], vector["filter"])
         assert hashlib.sha256(made).hexdigest() == vector["sha256"], vector
 
 
 @needs_13
-def test_cpp_equals_pillow_on_random_sizes(resize: Resize) -> None:
+def test_cpp_equals_pillow_and_torch_on_random_sizes(resize: Resize) -> None:
     rng = random.Random(1)
     numbers = np.random.default_rng(1)
     for case in range(400):
@@ -68,8 +68,8 @@ def test_cpp_equals_pillow_on_random_sizes(resize: Resize) -> None:
         pixels = numbers.integers(0, 256, (height, width, 3), np.uint8)
         if case % 3 == 0:
             pixels = np.where(pixels > 127, 255, 0).astype(np.uint8)  # overshoots are clipped
-        number = rng.randrange(4)
-        expected = by_pillow(pixels, to_width, to_height, FILTERS[number])
+        number = rng.randrange(len(FILTERS))
+        expected = wanted(pixels, to_width, to_height, FILTERS[number])
         assert resize(pixels, to_width, to_height, number) == expected, (pixels.shape, to_height)
 
 

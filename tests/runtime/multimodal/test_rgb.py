@@ -16,7 +16,9 @@ from tests.runtime.multimodal.helpers.pictures import idefics3, llava_onevision,
 
 
 def test_the_numbers_of_filters_are_pillows() -> None:
-    assert {name: Resampling[name.upper()].value for name in RESAMPLES} == RESAMPLES
+    own = {name: number for name, number in RESAMPLES.items() if name != "torch-bilinear"}
+    assert {name: Resampling[name.upper()].value for name in own} == own
+    assert len(own) == 4
 
 
 def test_parts_equal_pillows() -> None:

@@ -56,6 +56,9 @@ class TowerTensors(RenamedTensors):
     unfolded: str = ""
     """End of the name of a matrix whose columns are, of each channel, the patches of a merge block
     (PyTorch's unfold); here they are, of each patch, its channels. "" = there is none."""
+    channels_first: bool = False
+    """Whether the matrix over a patch's pixels has those of a channel side by side, as PyTorch's
+    unfold has them, and the class token is behind the patches: Llama 4's."""
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -135,12 +138,16 @@ class TowerTensors(RenamedTensors):
         begin = name.removesuffix(_POSITIONS)
         own = next(begin + each for each in _CLASSES if begin + each in self._names)
         bias = self._bias(begin + _BIASES[0])
-        token = table[0] + self.base.read(self._names[own]).reshape(-1) - bias
-        return np.concatenate([table[1:][order], token[None]])
+        place, patches = (-1, table[:-1]) if self.channels_first else (0, table[1:])
+        token = table[place] + self.base.read(self._names[own]).reshape(-1) - bias
+        return np.concatenate([patches[order], token[None]])
 
     def _matrix(self, convolution: Floats) -> Floats:
-        """[hidden, 3, height, width] -> [hidden, pixels of a patch], for pixels of 0 to 255."""
-        scaled = _over_time(convolution) / (255 * self._std)
+        """[hidden, 3, height, width] -> [hidden, pixels of a patch], for pixels of 0 to 255, or as
+        the host normalises them."""
+        scaled = self._by_channel(convolution)
+        if not self.info.bf16_pixels:
+            scaled = scaled / (255 * self._std)
         found = scaled.transpose(0, 2, 3, 1).reshape(len(convolution), -1)
         return np.ascontiguousarray(found, np.float32)
 
@@ -148,10 +155,18 @@ class TowerTensors(RenamedTensors):
         """The convolution's bias, or 0, less the products of the mean."""
         convolution = self.base.read(self._names[name.removesuffix("bias") + "weight"])
         mean = np.array(self.info.mean).reshape(1, 3, 1, 1)
-        shift = (_over_time(convolution) * (mean / self._std)).sum((1, 2, 3))
+        shift = (self._by_channel(convolution) * (mean / self._std)).sum((1, 2, 3))
+        shift = 0 * shift if self.info.bf16_pixels else shift
         own = self.base.read(self._names[name]) if name in self._names else 0
         found: Floats = (own - shift).astype(np.float32)
         return found
+
+    def _by_channel(self, convolution: Floats) -> npt.NDArray[np.float64]:
+        """f64[hidden, 3, height, width]."""
+        if self.channels_first:
+            side = isqrt(convolution.shape[1] // 3)
+            return convolution.astype(np.float64).reshape(-1, 3, side, side)
+        return _over_time(convolution)
 
     @property
     def _std(self) -> npt.NDArray[np.float64]:

@@ -66,6 +66,7 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
         family.halves,
         config.get("head_dim", 0),
         family.unfolded,
+        family.channels_first,
     )
     return TowerCheckpoint(checkpoint, config, info, tensors)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Raised when a processor gives other pixels: prefix caches must not mix both."""
-RESAMPLES = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
-"""Pillow's numbers of the filters."""
+RESAMPLES = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "torch-bilinear": 4}
+"""Pillow's numbers of the filters, and PyTorch's bilinear one of bytes, which Pillow has not."""
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -149,6 +149,8 @@ class Processor(ABC):
     def _resized(self, image: Picture, size: Size) -> Picture:
         if image.size == size:
             return image
+        if self.info.resample == "torch-bilinear" and not isinstance(image, RgbImage):
+            image = RgbImage(*image.size, image.tobytes())
         return image.resize(size, RESAMPLES[self.info.resample])
 
 

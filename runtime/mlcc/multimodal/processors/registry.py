@@ -8,6 +8,7 @@ from mlcc.multimodal.processors.gemma3 import Gemma3
 from mlcc.multimodal.processors.gemma4 import Gemma4
 from mlcc.multimodal.processors.idefics3 import Idefics3
 from mlcc.multimodal.processors.internvl import InternVL
+from mlcc.multimodal.processors.llama4 import Llama4
 from mlcc.multimodal.processors.llava import Llava
 from mlcc.multimodal.processors.llava_onevision import LlavaOneVision
 from mlcc.multimodal.processors.pixtral import Pixtral
@@ -19,6 +20,7 @@ PROCESSORS: dict[str, type[Processor]] = {
     "gemma3": Gemma3,
     "gemma4": Gemma4,
     "qwen2_vl": Qwen2VL,
+    "llama4": Llama4,
     "llava": Llava,
     "internvl": InternVL,
     "llava_onevision": LlavaOneVision,

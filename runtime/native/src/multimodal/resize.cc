@@ -1,10 +1,12 @@
 // Pillow's 8-bit resampling is whole-number arithmetic: weights of 22 bits, and two passes with bytes
-// between them. `web/src/multimodal/resize.ts` is the same in a tab;
+// between them. PyTorch's is the same with weights of as many bits as let the largest fit into 16, and
+// always the columns first. `web/src/multimodal/resize.ts` is the same in a tab;
 // tests/runtime/multimodal/resize_vectors.json has what both must give.
 #include "multimodal/resize.h"
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "error.h"
 
@@ -27,7 +29,7 @@ double sinc(double x) { return x == 0 ? 1 : std::sin(x * kPi) / (x * kPi); }
 double value_at(Filter filter, double x) {
   double far = std::abs(x);
   if (filter == Filter::kLanczos) return -3 <= x && x < 3 ? sinc(x) * sinc(x / 3) : 0;
-  if (filter == Filter::kBilinear) return far < 1 ? 1 - far : 0;
+  if (filter == Filter::kBilinear || filter == Filter::kTorchBilinear) return far < 1 ? 1 - far : 0;
   constexpr double a = -0.5;  // Keys' cubic convolution
   if (far < 1) return ((a + 2) * far - (a + 3)) * far * far + 1;
   return far < 2 ? (((far - 5) * far + 8) * far - 4) * a : 0;
@@ -40,11 +42,30 @@ double support_of(Filter filter) {
 // The source pixels that make one pixel.
 struct Taps {
   int32_t first;
+  std::vector<double> shares;
   std::vector<int32_t> weights;
 };
 
-std::vector<Taps> taps_of(int32_t from, int32_t to, Filter filter) {
+// Of all pixels along an axis; weights are shares of 1 << bits.
+struct Axis {
+  std::vector<Taps> taps;
+  int bits;
+};
+
+// As many bits as let the largest weight fit into 16.
+int bits_of(const std::vector<Taps>& taps) {
+  double largest = 0;
+  for (const Taps& tap : taps) {
+    for (double share : tap.shares) largest = std::max(largest, share);
+  }
+  int bits = 0;
+  while (bits < kBits && static_cast<int32_t>(0.5 + largest * (1 << (bits + 1))) < 1 << 15) ++bits;
+  return bits;
+}
+
+Axis axis_of(int32_t from, int32_t to, Filter filter) {
   std::vector<Taps> all(to);
+  int bits = kBits;
   double scale = static_cast<double>(from) / to;
   double stretch = std::max(scale, 1.0);
   double support = support_of(filter) * stretch;
@@ -60,29 +81,34 @@ std::vector<Taps> taps_of(int32_t from, int32_t to, Filter filter) {
       sum += values.back();
     }
     all[i].first = first;
-    for (double value : values) {
-      double share = (sum != 0 ? value / sum : value) * (1 << kBits);
-      all[i].weights.push_back(static_cast<int32_t>(share < 0 ? share - 0.5 : share + 0.5));
+    for (double value : values) all[i].shares.push_back(sum != 0 ? value / sum : value);
+  }
+  if (filter == Filter::kTorchBilinear) bits = bits_of(all);
+  for (Taps& tap : all) {
+    for (double share : tap.shares) {
+      double weight = share * (1 << bits);
+      tap.weights.push_back(static_cast<int32_t>(weight < 0 ? weight - 0.5 : weight + 0.5));
     }
   }
-  return all;
+  return {std::move(all), bits};
 }
 
-uint8_t byte_of(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> kBits, 0, 255)); }
+uint8_t byte_of(int32_t sum, int bits) { return static_cast<uint8_t>(std::clamp(sum >> bits, 0, 255)); }
 
 Picture across(const Picture& from, int32_t width, Filter filter) {
-  std::vector<Taps> taps = taps_of(from.width, width, filter);
+  Axis axis = axis_of(from.width, width, filter);
+  int32_t half = 1 << (axis.bits - 1);
   Picture made{width, from.height, std::vector<uint8_t>(size_t{kChannels} * width * from.height)};
   uint8_t* out = made.pixels.data();
   for (int32_t y = 0; y < from.height; ++y) {
     const uint8_t* line = from.pixels.data() + size_t{kChannels} * y * from.width;
-    for (const Taps& tap : taps) {
-      int32_t sums[kChannels] = {1 << (kBits - 1), 1 << (kBits - 1), 1 << (kBits - 1)};
+    for (const Taps& tap : axis.taps) {
+      int32_t sums[kChannels] = {half, half, half};
       const uint8_t* pixel = line + size_t{kChannels} * tap.first;
       for (int32_t weight : tap.weights) {
         for (int32_t& sum : sums) sum += *pixel++ * weight;
       }
-      for (int32_t sum : sums) *out++ = byte_of(sum);
+      for (int32_t sum : sums) *out++ = byte_of(sum, axis.bits);
     }
   }
   return made;
@@ -93,13 +119,14 @@ Picture down(const Picture& from, int32_t height, Filter filter) {
   Picture made{from.width, height, std::vector<uint8_t>(line * height)};
   std::vector<int32_t> sums(line);
   uint8_t* out = made.pixels.data();
-  for (const Taps& tap : taps_of(from.height, height, filter)) {
-    std::fill(sums.begin(), sums.end(), 1 << (kBits - 1));
+  Axis axis = axis_of(from.height, height, filter);
+  for (const Taps& tap : axis.taps) {
+    std::fill(sums.begin(), sums.end(), 1 << (axis.bits - 1));
     const uint8_t* pixel = from.pixels.data() + line * tap.first;
     for (int32_t weight : tap.weights) {
       for (int32_t& sum : sums) sum += *pixel++ * weight;
     }
-    for (int32_t sum : sums) *out++ = byte_of(sum);
+    for (int32_t sum : sums) *out++ = byte_of(sum, axis.bits);
   }
   return made;
 }
@@ -136,11 +163,11 @@ bool is_side(int32_t side) { return side >= 1 && side <= kMostSide; }
 Picture resize(const Picture& picture, int32_t width, int32_t height, Filter filter) {
   require(is_side(picture.width) && is_side(picture.height) && is_side(width) && is_side(height), MLCC_ARGUMENT,
           "a picture of no size, or with a side above 16384 pixels");
-  require(filter >= Filter::kNearest && filter <= Filter::kBicubic, MLCC_ARGUMENT, "no filter of that number");
+  require(filter >= Filter::kNearest && filter <= Filter::kTorchBilinear, MLCC_ARGUMENT, "no filter of that number");
   if (width == picture.width && height == picture.height) return picture;
   if (filter == Filter::kNearest) return take_nearest(picture, width, height);
   int32_t lower = picture.height - height, narrower = picture.width - width;
-  bool down_first = lower > 0 && lower > 2 * narrower;
+  bool down_first = filter != Filter::kTorchBilinear && lower > 0 && lower > 2 * narrower;
   Picture made = picture;
   for (bool vertical : {down_first, !down_first}) {
     if (vertical && height != made.height) made = down(made, height, filter);

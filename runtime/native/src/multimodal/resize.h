@@ -7,8 +7,8 @@
 
 namespace mlcc {
 
-// Pillow's numbers of its filters.
-enum class Filter : int32_t { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3 };
+// Pillow's numbers of its filters, and behind them PyTorch's bilinear one for bytes, with antialias.
+enum class Filter : int32_t { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, kTorchBilinear = 4 };
 
 // An image of 8-bit RGB, row by row.
 struct Picture {
@@ -17,7 +17,7 @@ struct Picture {
   std::vector<uint8_t> pixels;
 };
 
-// The image in another size, as by Pillow 13. Throws Error for sizes and filters that are none.
+// The image in another size, as by Pillow 13 or PyTorch 2. Throws Error for sizes and filters that are none.
 Picture resize(const Picture& picture, int32_t width, int32_t height, Filter filter);
 
 }  // namespace mlcc

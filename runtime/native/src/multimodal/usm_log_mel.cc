@@ -1,5 +1,5 @@
-// Perhaps without most of the sample before, a Hann window, the magnitudes of a Fourier transform, triangular filters on
-// HTK's mel scale (Young et al., 2002), and the natural logarithm, in float64.
+// Perhaps without most of the sample before, a Hann window, the magnitudes of a Fourier transform, triangular filters
+// on HTK's mel scale (Young et al., 2002), and the natural logarithm, in float64.
 #include "multimodal/usm_log_mel.h"
 
 #include <algorithm>

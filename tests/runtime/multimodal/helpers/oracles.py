@@ -1,13 +1,18 @@
-"""transformers' processors with the PIL backend, of tiny models."""
+"""transformers' processors with the PIL backend, of tiny models; Llama 4's, which has torch's
+alone, with the functions of torch that torchvision calls for it."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
+from functools import cache
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
@@ -21,6 +26,10 @@ _SPECIAL = {
     + [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)],
     "gemma3": ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
     "gemma4": ["<|image>", "<|image|>", "<image|>", "<|video|>"],
+    "llama4": [
+        *("<|image_start|>", "<|image|>", "<|patch|>", "<|tile_x_separator|>"),
+        *("<|tile_y_separator|>", "<|image_end|>"),
+    ],
     "llava": ["<image>"],
     "llava_onevision": ["<video>", "<image>"],
     "internvl": ["<img>", "<IMG_CONTEXT>", "</img>", "<video>"],
@@ -29,8 +38,54 @@ _SPECIAL = {
 }
 
 
+@cache
+def _llama4() -> Any:
+    """The module of Llama 4's image processor. torchvision, which it imports, is not installed; its
+    resize of bytes on a CPU with AVX is torch's, to the byte."""
+    import transformers.image_processing_backends as backends
+
+    def resize(image: Any, size: Any, interpolation: Any, antialias: bool) -> Any:
+        return torch.nn.functional.interpolate(
+            image, size, mode=interpolation, antialias=antialias, align_corners=False
+        )
+
+    def pad(image: Any, padding: Any, fill: Any) -> Any:
+        assert {*fill} == {0}
+        left, upper, right, lower = padding
+        return torch.nn.functional.pad(image, (left, right, upper, lower))
+
+    def normalize(image: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
+        means, deviations = (
+            torch.tensor(of, dtype=image.dtype).view(-1, 1, 1) for of in (mean, std)
+        )
+        return (image - means) / deviations
+
+    functional = SimpleNamespace(
+        resize=resize,
+        pad=pad,
+        normalize=normalize,
+        pil_to_tensor=lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1),
+        InterpolationMode=SimpleNamespace(LANCZOS="lanczos", BILINEAR="bilinear"),
+    )
+    names = ("torchvision", "torchvision.transforms", "torchvision.transforms.v2")
+    modules = {name: ModuleType(name) for name in names}
+    modules[names[-1]].functional = functional  # type: ignore[attr-defined]
+    with patch.dict(sys.modules, modules):
+        found = importlib.import_module("transformers.models.llama4.image_processing_llama4")
+    backends.tvF = functional
+    backends.pil_torch_interpolation_mapping = {2: "bilinear"}
+    return found
+
+
 def image_processor(info: VisionInfo) -> Any:
     """The image processor, which neither scales nor normalizes: its output is the bytes."""
+    if info.processor == "llama4":
+        return _llama4().Llama4ImageProcessor(
+            size={"height": info.image_size, "width": info.image_size},
+            max_patches=info.max_tiles,
+            do_rescale=False,
+            do_normalize=False,
+        )
     common = {"resample": _RESAMPLES[info.resample], "do_rescale": False, "do_normalize": False}
     if info.processor == "idefics3":
         from transformers.models.idefics3 import image_processing_pil_idefics3 as idefics3
@@ -109,8 +164,9 @@ def image_processor(info: VisionInfo) -> Any:
 def resized_by(info: VisionInfo, image: Image.Image) -> list[np.ndarray]:
     """uint8 [height, width, 3] of each tile."""
     given = [[image]] if info.processor == "idefics3" else [image]
-    made = image_processor(info)(images=given, return_tensors="np")
-    pixels = made["pixel_values"]
+    kind = "pt" if info.processor == "llama4" else "np"
+    made = image_processor(info)(images=given, return_tensors=kind)
+    pixels = np.asarray(made["pixel_values"])
     if info.processor == "qwen2_vl":
         return [_unpatched(pixels, *made["image_grid_thw"][0][1:], info)]
     if info.processor == "gemma4":
@@ -191,6 +247,8 @@ def processor_of_transformers(info: VisionInfo, tokenizer: Any = None) -> tuple[
     rows = (info.image_size // info.patch_size // info.merge_size) ** 2
     if info.processor == "internvl":
         return _internvl(images, tokenizer, rows), tokenizer
+    if info.processor == "llama4":
+        return _llama4_processor(images, tokenizer, info), tokenizer
     if info.processor == "gemma3":
         return Gemma3Processor(images, tokenizer, image_seq_length=rows), tokenizer
     return Idefics3Processor(images, tokenizer, image_seq_len=rows), tokenizer
@@ -259,4 +317,15 @@ def _internvl(images: Any, tokenizer: Any, rows: int) -> Any:
     made.multimodal_pattern = re.compile("(?P<image><IMG_CONTEXT>)|(?P<video><video>)")
     ids = [tokenizer.convert_tokens_to_ids(name) for name in ("<img>", "</img>", "<IMG_CONTEXT>")]
     made.start_image_token_id, made.end_image_token_id, made.image_token_id = ids
+    return made
+
+
+def _llama4_processor(images: Any, tokenizer: Any, info: VisionInfo) -> Any:
+    from transformers.models.llama4.processing_llama4 import Llama4Processor
+
+    made = object.__new__(Llama4Processor)
+    made.image_processor, made.tokenizer, made.chat_template = images, tokenizer, None
+    made.patch_size, made.downsample_ratio = info.patch_size, info.merge_size**2
+    made.image_token = made.fake_image_token = "<|image|>"
+    made.image_token_id = tokenizer.convert_tokens_to_ids("<|image|>")
     return made

@@ -75,6 +75,16 @@ def internvl(**more: Any) -> VisionInfo:
     return VisionInfo(**{**fields, **more})
 
 
+def llama4(**more: Any) -> VisionInfo:
+    """Squares of 56 pixels a side, of 4 rows each, and a class token."""
+    fields = {
+        "processor": "llama4", "image_token": "<|patch|>", "image_token_id": 5, "patch_size": 14,
+        "merge_size": 2, "image_size": 56, "mean": HALF, "std": HALF,
+        "resample": "torch-bilinear", "class_row": True, "bf16_pixels": True, "max_tiles": 16,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
 def pixtral(**more: Any) -> VisionInfo:
     """Any size up to 168 pixels, in multiples of 28, which are a row each."""
     fields = {

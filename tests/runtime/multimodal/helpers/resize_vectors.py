@@ -1,5 +1,6 @@
 """Writes resize_vectors.json: images, sizes and filters, and the sha256 of what Pillow 13 makes
-of them. The C++ and the TypeScript resize are tested against the same file.
+of them, or torch 2 on a CPU with AVX. The C++ and the TypeScript resize are tested against the same
+file.
 
     python -m tests.runtime.multimodal.helpers.resize_vectors
 """
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 PATH = Path(__file__).parents[1] / "resize_vectors.json"
-FILTERS = ("nearest", "lanczos", "bilinear", "bicubic")
-"""In the order of Pillow's numbers."""
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "torch-bilinear")
+"""In the order of Pillow's numbers, and the one that it has not."""
 
 
 def pixels_of(width: int, height: int, seed: int) -> np.ndarray[Any, Any]:
@@ -30,7 +32,14 @@ def pixels_of(width: int, height: int, seed: int) -> np.ndarray[Any, Any]:
     return np.frombuffer(bytes(made), np.uint8).reshape(height, width, 3)
 
 
-def by_pillow(pixels: np.ndarray[Any, Any], width: int, height: int, name: str) -> bytes:
+def wanted(pixels: np.ndarray[Any, Any], width: int, height: int, name: str) -> bytes:
+    """By Pillow, or by torch."""
+    if name == "torch-bilinear":
+        given = torch.tensor(pixels).permute(2, 0, 1)[None]
+        made = torch.nn.functional.interpolate(
+            given, (height, width), mode="bilinear", antialias=True, align_corners=False
+        )
+        return bytes(made[0].permute(1, 2, 0).contiguous().numpy().tobytes())
     image = Image.fromarray(pixels).resize((width, height), Image.Resampling[name.upper()])
     return image.tobytes()
 
@@ -49,7 +58,7 @@ def vectors() -> list[dict[str, Any]]:
     for seed, (width, height, to_width, to_height) in enumerate(sizes):
         for name in FILTERS:
             given = pixels_of(width, height, seed)
-            digest = hashlib.sha256(by_pillow(given, to_width, to_height, name)).hexdigest()
+            digest = hashlib.sha256(wanted(given, to_width, to_height, name)).hexdigest()
             made.append(
                 {"seed": seed, "from": [width, height], "to": [to_width, to_height],
                  "filter": name, "sha256": digest}

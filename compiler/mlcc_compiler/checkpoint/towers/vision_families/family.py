@@ -48,6 +48,8 @@ class Family:
     """See `TowerTensors.halves`."""
     unfolded: str = ""
     """See `TowerTensors.unfolded`."""
+    channels_first: bool = False
+    """See `TowerTensors.channels_first`."""
     newline: str = ""
     """End of the name of the row after each line of an image of several tiles; "" = no such row."""
     outer: Callable[[HfConfig, HfConfig], dict[str, Any]] = lambda outer, vision: {}

@@ -7,6 +7,7 @@ from mlcc_compiler.checkpoint.towers.vision_families.gemma3 import GEMMA3
 from mlcc_compiler.checkpoint.towers.vision_families.gemma4 import GEMMA4
 from mlcc_compiler.checkpoint.towers.vision_families.idefics3 import IDEFICS3
 from mlcc_compiler.checkpoint.towers.vision_families.internvl import INTERNVL
+from mlcc_compiler.checkpoint.towers.vision_families.llama4 import LLAMA4
 from mlcc_compiler.checkpoint.towers.vision_families.llava import LLAVA
 from mlcc_compiler.checkpoint.towers.vision_families.llava_onevision import LLAVA_ONEVISION
 from mlcc_compiler.checkpoint.towers.vision_families.pixtral import PIXTRAL
@@ -26,6 +27,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3_vl_moe": QWEN3_VL,
     "qwen3_5": QWEN3_5,
     "qwen3_5_moe": QWEN3_5,
+    "llama4": LLAMA4,
     "llava": LLAVA,
     "llava/pixtral": PIXTRAL,
     "llava_onevision": LLAVA_ONEVISION,
