@@ -55,7 +55,7 @@ class TileStep:
         first = capacity.vocab_size
         ids = int32(range(first, first + self.tokens))
         columns = self._grid.columns if capacity.layout.token_columns else {}
-        if self.tokens > self.patches:
+        if columns and self.tokens > self.patches:
             columns = class_columns(columns)
         writer.sequence(ids, 0, first_pages(capacity, self.tokens), columns=columns)
         for row in range(0, self.patches, self._block):
