@@ -205,6 +205,9 @@ class Engine:
                 return None
             if isolation.advance():
                 self._begin_group()
+        runner = self._draft_runner if self._in_flight else None
+        if isinstance(runner, MtpRunner) and runner.must_wait(self._scheduler.running):
+            return None
         batch = self._plan_decode(into) or self._plan_step(into)
         if batch is not None:
             self._steps += 1

@@ -36,7 +36,7 @@ class Driver:
         self._executor = model.executor
         self._adapters = AdapterLoader(self.engine, model.executor, model.adapters)
         self._tower = model.tower
-        self._depth = model.depth
+        self._depth = model.executor.depth
         self._draft = model.executor if model.drafts_itself else model.draft
         self._tickets: deque[tuple[int, float]] = deque()
         """Ticket and submission time of each step in flight."""

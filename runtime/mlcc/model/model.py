@@ -403,12 +403,6 @@ class Model:
         return self.text.encoder
 
     @property
-    def depth(self) -> int:
-        """The number of steps to keep in flight: 1 where the model's own layer drafts, which reads
-        what the last step has left on the device."""
-        return 1 if self.drafts_itself else self.executor.depth
-
-    @property
     def drafts_itself(self) -> bool:
         """Whether the model's multi-token-prediction layer drafts."""
         return self.speculation is not None and self.speculation.kind == MTP

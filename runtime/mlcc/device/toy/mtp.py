@@ -51,6 +51,8 @@ class ToyMtp:
             self._check(span)
             own = range(span.first, span.first + span.count)
             seen = [self._after(rows[i], tokens[i], span.start + i - span.first) for i in own]
+            most = max(map(len, seen))  # a state that is gone has no adapter
+            seen = [[*one, *([[0]] * (most - len(one)))] for one in seen]
             views.append([list(each) for each in zip(*seen, strict=True)])
         return views
 

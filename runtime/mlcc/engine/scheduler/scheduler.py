@@ -36,24 +36,28 @@ from mlcc.engine.spec_decode.speculator import Speculator
 
 
 class DraftPlanner:
-    """Draft tokens in the steps of one scheduler. speculator: None = no speculation."""
+    """Draft tokens in the steps of one scheduler. speculator: None = no speculation. max_rows: of
+    a step."""
 
-    def __init__(self, pools: CacheManager, speculator: Speculator | None) -> None:
-        self._pools, self._speculator = pools, speculator
+    def __init__(self, pools: CacheManager, speculator: Speculator | None, max_rows: int) -> None:
+        self._pools, self._speculator, self._max_rows = pools, speculator, max_rows
+        self._has_rows = False
+        """Whether the step being planned has rows for draft tokens."""
         self.waited = False
         """Whether a sequence was left out of the step being planned, to draft after its token in
         flight."""
 
-    def begin_step(self, decodes: int) -> None:
-        """Begin a step with this many decoding sequences."""
-        self.waited = False
+    def begin_step(self, decodes: int, running: int) -> None:
+        """Begin a step with this many decoding sequences of all that run."""
+        self.waited, self._has_rows = False, running < self._max_rows
         if self._speculator is not None:
             self._speculator.begin_step(decodes)
 
     def must_wait(self, seq: TokenSequence) -> bool:
         """Whether to wait for the sequence's token in flight, because tokens may be drafted after
         it."""
-        waits = bool(seq.pending) and seq.draft_state is not None and seq.draft_state.should_wait()
+        state = seq.draft_state if self._has_rows and seq.pending else None
+        waits = state is not None and state.should_wait()
         self.waited |= waits
         return waits
 
@@ -61,8 +65,8 @@ class DraftPlanner:
         """Whether the next step of these decoding sequences may have draft tokens."""
         if self._speculator is None:
             return False
-        self.begin_step(len(seqs))
-        if self._speculator.paused:
+        self.begin_step(len(seqs), len(seqs))
+        if self._speculator.paused or not self._has_rows:
             return False
         return any(
             s.draft_state is not None and s.draft_state.may_draft(bool(s.pending)) for s in seqs
@@ -212,7 +216,7 @@ class Scheduler:
         self.prefix_reuse = PrefixReuse(pools, prefix_cache)
         self._adapters = adapters or AdapterSlots(0)
         self._media = media or MediaEmbeddings(0, capacity.vocab_size)
-        self.draft_planner = DraftPlanner(pools, speculator)
+        self.draft_planner = DraftPlanner(pools, speculator, capacity.max_rows)
         """Adds draft tokens to steps."""
         self.decode_only = False
         """Whether the step planned last has no prompt tokens."""
@@ -291,7 +295,7 @@ class Scheduler:
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         self.num_decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
-        self.draft_planner.begin_step(decodes)
+        self.draft_planner.begin_step(decodes, len(self.running))
         allowance = self._prefill_budget.allowance(decodes, whole, self._short_prompts())
         chunks = self._fill(step, whole, allowance)
         if not chunks and (decodes or allowance.short_only):  # prompts need not wait then

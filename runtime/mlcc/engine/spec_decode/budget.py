@@ -91,7 +91,12 @@ class DraftBudget:
         if not self._measured:
             return True
         known = decodes in self._plain and self._steps - self._seen[decodes] < REFRESH
-        return known and self._balance > 0
+        return known and not self.spent
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing may be drafted until the balance has grown."""
+        return self._measured and self._balance <= 0
 
     def observe_plain(self, decodes: int, seconds: float | None) -> None:
         """A step with `decodes` decoding sequences and no drafts."""

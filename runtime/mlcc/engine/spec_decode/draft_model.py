@@ -29,7 +29,7 @@ from mlcc.errors import UnsupportedError
 
 ORIGIN = "draft"
 _RETRY_AFTER = 64
-"""Steps after which a sequence whose drafts do not pay tries again; doubled after each failure."""
+"""Tokens after which a sequence whose drafts do not pay tries again; doubled after each failure."""
 _MAX_RETRY_AFTER = 1024
 
 
@@ -49,9 +49,13 @@ class ModelProposer:
     """The sequence's caches for which `computed` holds."""
     recorded: int = 0
     """Whole pages of known tokens recorded as computed by the draft model."""
-    idle_steps: int = 0
-    """Steps in a row without a worthwhile draft, and the number after which one is made anyway."""
+    drafted_at: int = field(init=False)
+    """Known tokens when the last draft was made, or at first."""
     retry_after: int = _RETRY_AFTER
+    """Tokens after it, of which none was worth a draft, after which one is made anyway."""
+
+    def __post_init__(self) -> None:
+        self.drafted_at = len(self.tokens)
 
     def propose(self, most: int) -> Proposal | None:
         """The draft after the tokens that are known now."""
@@ -61,19 +65,17 @@ class ModelProposer:
 
     def num_to_draft(self, worthwhile: int) -> int:
         """`worthwhile`, or now and then 1 if that is 0, to learn whether drafting pays by now."""
-        if worthwhile:
-            return worthwhile
-        self.idle_steps += 1
-        return 1 if self.idle_steps >= self.retry_after else 0
+        return worthwhile or int(self._is_due)
+
+    @property
+    def _is_due(self) -> bool:
+        return len(self.tokens) - self.drafted_at >= self.retry_after
 
     def begin(self) -> None:
         """A draft begins."""
-        rare = self.idle_steps >= self.retry_after
-        self.idle_steps, self.retry_after = (
-            0,
-            min(2 * self.retry_after, _MAX_RETRY_AFTER) if rare else _RETRY_AFTER,
-        )
-        self.draft_start = len(self.tokens)
+        longer = min(2 * self.retry_after, _MAX_RETRY_AFTER)
+        self.retry_after = longer if self._is_due else _RETRY_AFTER
+        self.draft_start = self.drafted_at = len(self.tokens)
 
 
 @dataclass(slots=True)
@@ -246,7 +248,7 @@ class DraftRunner:
             complete = to_draft > 0 and end == len(seq.tokens)
             if not complete:  # it continues in the next round
                 end = min(end, seq.computed)
-                draft.idle_steps = draft.retry_after
+                draft.drafted_at = len(seq.tokens) - draft.retry_after
             pages = self._pages(seq)[draft.computed // self._size : -(-end // self._size)]
             if not complete or not written.isdisjoint(pages):
                 del self._to_draft[seq]

@@ -130,6 +130,20 @@ class MtpRunner:
             self._kept[seq] = first, range(seq.computed - count, seq.computed)
             first += count
 
+    def must_wait(self, running: Sequence[TokenSequence]) -> bool:
+        """Whether the engine's next step must wait for the one in flight, because the layer then
+        reads its states. Not while nothing is drafted: the steps go on as without the layer."""
+        drafts = [seq for seq in running if isinstance(draft_of(seq), MtpProposer)]
+        decoding = [seq for seq in drafts if seq.pending or self._decodes(seq)]
+        self._begin_step(len(decoding))
+        if self._speculator.budget.spent or self._spare_rows(running) <= 0:
+            return False
+        if self._speculator.paused or not decoding:  # for one step, or the layer reads prompts
+            return bool(drafts)
+        return any(
+            seq.draft_state is not None and seq.draft_state.should_wait() for seq in decoding
+        )
+
     def plan(self, running: Sequence[TokenSequence], into: memoryview | None) -> Batch | None:
         """The layer's next step before the engine's; None = all drafts are made."""
         if self._round is None:
@@ -188,10 +202,9 @@ class MtpRunner:
         self._begin_step(len(decoding))
         if self._speculator.paused:
             return []
-        capacity = self._layer.capacity
-        most = min(capacity.max_rows, capacity.max_batch)
-        for seq, draft in decoding[:most]:
-            self._claim(seq, draft, current)
+        capacity, rows = self._layer.capacity, self._spare_rows(running)
+        for seq, draft in decoding[: capacity.max_batch] if rows > 0 else ():
+            rows -= self._claim(seq, draft, current, rows)
         wanted = [(seq, draft) for seq, draft in decoding if seq in current.to_draft]
         if wanted or not decoding:
             wanted += [(s, d) for s, d in drafts if s in self._kept and not self._decodes(s)]
@@ -208,21 +221,29 @@ class MtpRunner:
         has_output = len(seq.tokens) > seq.prompt_tokens
         return has_output and not seq.pending and not seq.draft and seq.remaining == 1
 
-    def _claim(self, seq: TokenSequence, draft: MtpProposer, current: _Round) -> None:
-        """Decide how many tokens to draft for a sequence, and allocate pages for them."""
+    def _spare_rows(self, running: Sequence[TokenSequence]) -> int:
+        """Rows of the engine's step for draft tokens."""
+        return self._layer.capacity.max_rows - len(running)
+
+    def _claim(self, seq: TokenSequence, draft: MtpProposer, current: _Round, rows: int) -> int:
+        """Decide how many tokens to draft for a sequence, at most `rows`, and allocate pages for
+        them. Returns how many. With 0 in `to_draft` the layer only keeps up."""
         assert seq.draft_state is not None
         room = min(seq.limit, self._layer.capacity.context) - len(seq.tokens) - 1
         most = min(self._speculator.max_draft, room)
         count = seq.draft_state.num_to_draft(most) if most > 0 else 0
-        if count > 0 and draft.lookup is not None and (found := draft.lookup.propose(most)):
+        if count == 0:
+            return 0
+        current.to_draft[seq] = 0
+        if draft.lookup is not None and (found := draft.lookup.propose(most)):
             looked_up = seq.draft_state.acceptance_of(found.origin).expected(len(found.tokens))
             if looked_up > seq.draft_state.acceptance_of(ORIGIN).expected(count):
-                current.to_draft[seq] = 0  # the layer only keeps up
-                return
-        if count > 0:
-            claimed = self._pools.claim(seq.caches, seq.computed, 1 + count) - 1
+                return min(rows, len(found.tokens))
+        if count := min(count, rows):
+            count = max(0, self._pools.claim(seq.caches, seq.computed, 1 + count) - 1)
             current.claimed.append(seq)
-            current.to_draft[seq] = max(0, claimed)
+            current.to_draft[seq] = count
+        return count
 
     def _sync(self, seq: TokenSequence, draft: MtpProposer) -> None:
         """Update which positions of the sequence's pages the layer has computed. If it got other

@@ -147,10 +147,13 @@ class DraftState:
         """Whether to wait for the token in flight, because tokens may be drafted after it."""
         if self.speculator.paused:
             return False
-        if not self.proposer.free:
-            return self.num_to_draft(self.speculator.max_draft) > 0
-        proposal = self.proposer.propose(self.speculator.max_draft)
+        free, most = self.proposer.free, self.speculator.max_draft
+        if not free and self.num_to_draft(most) > 0:
+            return True
+        proposal = self.proposer.propose(most)
         if proposal is None or len(proposal.tokens) < 2:
+            return False
+        if not free and proposal.origin == self.proposer.origin:
             return False
         return (
             self.speculator.worthwhile(self.acceptance_of(proposal.origin), len(proposal.tokens))
