@@ -53,6 +53,13 @@ CASES = [
     ("llama", "ios"),
 ]
 
+MTP_FAMILIES = [
+    "llama", "qwen2-window", "qwen3", "qwen3_next-experts", "qwen3_5", "qwen3_5_moe", "glm4_moe",
+    "glm4_moe_lite", "deepseek_v3", "mimo", "ernie4_5_moe", "nemotron_h-experts",
+]  # fmt: skip
+MTP_BY_DEFAULT = {("llama", "webgpu"), ("mimo", "metal")}
+"""The others with --long only: their layers' kernels are those of the models above."""
+
 
 def is_foreign(target: str) -> bool:
     """Whether this machine refuses a target's libraries on any device."""
@@ -74,23 +81,25 @@ def shown(case: str, target: str) -> Any:
     return pytest.param(case, target, marks=marks)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        pytest.param(
-            target,
-            marks=[
-                pytest.mark.feature("mtp", target, "compiles"),
-                *([pytest.mark.long] if target != "webgpu" else []),
-            ],
-        )
-        for target in ("webgpu", "metal", "cuda", "android", "ios")
-    ],
-)
-def test_a_multi_token_prediction_layer_compiles(target: str, tmp_path: Path) -> None:
-    """Its kernels are the model's own; the graph is the same for each."""
+MTP_CASES = [
+    pytest.param(
+        case,
+        target,
+        marks=[
+            pytest.mark.feature("mtp", target, "compiles"),
+            *([] if (case, target) in MTP_BY_DEFAULT else [pytest.mark.long]),
+        ],
+    )
+    for case in MTP_FAMILIES
+    for target in ("webgpu", "metal", "cuda", "android", "ios")
+]
+
+
+@pytest.mark.parametrize(("case", "target"), MTP_CASES)
+def test_a_multi_token_prediction_layer_compiles(case: str, target: str, tmp_path: Path) -> None:
+    """Its kernels are the model's own."""
     needs.require_target(target)
-    make_mtp_checkpoint("llama", tmp_path)
+    make_mtp_checkpoint(case, tmp_path)
     tokenizer = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
     (tmp_path / "tokenizer.json").write_text(tokenizer)
     archs = ("sm_90",) if target == "cuda" else ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mlcc.api.openai.shapes import ErrorBody
 from mlcc.errors import INTERNAL as INTERNAL
-from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError
+from mlcc.errors import CapacityError, DeviceError, InvalidRequestError, MlccError, UnsupportedError
 from mlcc.errors import internal_error as internal_error
 
 
@@ -110,6 +110,11 @@ class EngineDiedError(MlccError):
     def reason(self) -> str:
         """Class name of the cause."""
         return type(self.cause or self).__name__
+
+
+class StartError(DeviceError):
+    """The engine's process ended while it loaded the model: killed, or out of memory. The next may
+    not."""
 
 
 class CancelledError(MlccError):

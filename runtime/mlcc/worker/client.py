@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, Protocol, TypeVar
 
-from mlcc.api.errors import BusyError, EngineDiedError, SleepingError, internal_error
+from mlcc.api.errors import BusyError, EngineDiedError, SleepingError, StartError, internal_error
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
@@ -150,14 +150,29 @@ class WorkerClient(EngineClient):
             await asyncio.shield(asyncio.to_thread(self._process.sleep))
 
     async def wake(self) -> None:
-        """Start an engine's process. Raises what is wrong with the model now."""
+        """Start an engine's process. Raises what is wrong with the model now; BusyError while it is
+        started once more, because the process ended."""
         async with self._changing:
             if self.asleep is None:
-                return
+                self._check_started()
+                return self._check_running()
             if self._waking is None:
                 self._waking = asyncio.get_running_loop().create_future()
                 self._process.wake()
-            await asyncio.shield(self._waking)
+            try:
+                await asyncio.shield(self._waking)
+            except StartError:
+                self._check_started()
+                raise
+
+    def _check_started(self) -> None:
+        """Raise BusyError if the engine's process ended while it loaded the model."""
+        if isinstance(self.dead, EngineDiedError) and isinstance(self.dead.cause, StartError):
+            raise BusyError(
+                f"{self.dead.cause}. It is started again: send the request again, or wait until "
+                "/ready is 200",
+                code="engine_starting",
+            )
 
     async def _end_requests(self, wait: bool) -> None:
         """Wait until no request is in flight, or fail them all."""

@@ -12,8 +12,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from threading import Event, Lock
 
+from mlcc.api.errors import StartError
 from mlcc.engine.batch.batch import Capacity
-from mlcc.errors import DeviceError, MlccError
+from mlcc.errors import MlccError
 from mlcc.util.child_processes import await_first_message, child_process
 from mlcc.worker.messages import Command, Failed, Loading, Ready, Reply, Stop
 from mlcc.worker.worker import OpenModel, engine_main
@@ -53,7 +54,7 @@ class EngineProcess:
     """A running engine process. `close` may be called from any thread, and leaves no process
     behind.
 
-    Raises what `open_model` raises, or DeviceError if the process ends while it loads.
+    Raises what `open_model` raises, or StartError if the process ends while it loads.
     """
 
     can_restart = True
@@ -173,7 +174,7 @@ class EngineProcess:
                     self._on_progress(reply.done, reply.total)
         except (EOFError, OSError):
             why = self.exit_reason()
-            raise DeviceError(f"{why} while it loaded the model; see the lines above") from None
+            raise StartError(f"{why} while it loaded the model; see the lines above") from None
         if isinstance(reply, Ready):
             return reply
         raise reply.error if isinstance(reply, Failed) else MlccError(f"unexpected {reply!r}")

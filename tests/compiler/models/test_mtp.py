@@ -17,12 +17,14 @@ from mlcc.artifact.folder import Artifact
 from mlcc.commands.run import run_command
 from mlcc.device.device import DeviceHandle
 from mlcc.engine import Engine, Request, SamplingParams
-from mlcc.engine.batch.batch import Batch, BatchWriter, int32
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, int32
+from mlcc.engine.migration import Identity
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine.spec_decode.mtp import MtpLayer
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc.loader import open_executor, open_model
+from mlcc.model.kv_transfer import export_request, import_request
 from mlcc.model.speculation import Speculation
 from mlcc.model_cache.resolve import resolve
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -43,7 +45,7 @@ from tests.compiler.models.helpers.mtp import (
 )
 from tests.compiler.models.test_engine_on_native import check_greedy
 from tests.runtime.engine.helpers.drafting import Eager
-from tests.runtime.engine.helpers.drive import Driver
+from tests.runtime.engine.helpers.drive import Driver, Got
 
 BOUND = 1e-4
 NO_TOKENS = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
@@ -240,9 +242,9 @@ def test_another_step_leaves_the_layer_alone(model: tuple[MtpOracle, Plan, Path]
     ],
 )
 def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
-    """And sampled ones those without drafts. Four requests at once, whose layer drafts three tokens
-    in each step, mostly wrong ones; from a model that takes adapters, from one with windows, and
-    from one with states."""
+    """And sampled ones those without drafts, also after preemption and from another engine's pages.
+    Four requests at once, whose layer drafts three tokens in each step, mostly wrong ones; from a
+    model that takes adapters, from one with windows, and from one with states."""
     oracle = make_mtp_checkpoint(case, tmp_path)
     check_drafted(oracle, tmp_path, tmp_path / "out", adapters=LoraConfig(4, 2), mtp=True)
 
@@ -269,19 +271,62 @@ def check_drafted(oracle: MtpOracle, folder: Path, out: Path, **options: Any) ->
     ties = sum(check_greedy(oracle.model, *pair) for pair in zip(prompts, answers, strict=True))
     assert ties <= 1
     sampled = SamplingParams(temperature=0.9, top_p=0.95, max_tokens=50, seed=3)
-    assert drafted(executor, prompts, sampled) == plain(executor, prompts, sampled)
+    expected = plain(executor, prompts, sampled)
+    assert drafted(executor, prompts, sampled) == expected
+    assert preempted(executor, prompts, sampled) == expected
+    other = open_executor(Artifact.open(out))
+    assert handed_over(executor, other, prompts, sampled) == expected
     executor.close()
+    other.close()
+
+
+def drafting(executor: Any, capacity: Capacity) -> Driver:
+    """Its layer drafts three tokens in each step."""
+    layer = MtpLayer(capacity)
+    engine = Engine(capacity, speculator=Eager(layer.open, 3), draft=layer)
+    driver = Driver(engine, executor)
+    driver.draft = executor
+    return driver
 
 
 def drafted(executor: Any, prompts: list[list[int]], wish: SamplingParams) -> list[list[int]]:
-    """Answers whose layer drafts three tokens in each step."""
-    layer = MtpLayer(executor.capacity)
-    engine = Engine(executor.capacity, speculator=Eager(layer.open, 3), draft=layer)
-    driver = Driver(engine, executor)
-    driver.draft = executor
-    answers, stats = answers_of(driver, prompts, wish), engine.stats()
+    driver = drafting(executor, executor.capacity)
+    answers, stats = answers_of(driver, prompts, wish), driver.engine.stats()
     assert stats.drafted_tokens > 100 and 0 < stats.accepted_tokens < stats.drafted_tokens
     return answers
+
+
+def preempted(executor: Any, prompts: list[list[int]], wish: SamplingParams) -> list[list[int]]:
+    """Answers where pages run out, so that sequences begin again while others draft."""
+    capacity = executor.capacity
+    pages = max(group.most_pages(100, 16) for group in capacity.groups)
+    pools = tuple(min(pool, pages + 1) for pool in capacity.pools)
+    driver = drafting(executor, replace(capacity, pools=pools))
+    answers, stats = answers_of(driver, prompts, wish), driver.engine.stats()
+    assert stats.preemptions > 0 and stats.drafted_tokens > 100
+    return answers
+
+
+def handed_over(
+    executor: Any, other: Any, prompts: list[list[int]], wish: SamplingParams
+) -> list[list[int]]:
+    """Answers whose prompts one engine computes, as in disaggregated prefill, and which another
+    continues: its layer lacks the states, and the keys came with the pages."""
+    here, there = drafting(executor, executor.capacity), drafting(other, other.capacity)
+    identity = Identity("layout", "model", "tokenizer")
+    for i, prompt in enumerate(prompts):
+        here.add(Request(str(i), prompt, wish))
+        while not here.got[str(i)].tokens:
+            here.step()
+        data = export_request(here.engine.migration, executor, identity, str(i))
+        found = import_request(there.engine.migration, other, identity, data)
+        assert found.computed, "the pages came along"
+        here.cancel(str(i))
+        there.got[str(i)] = Got(tokens=[*found.output_ids])
+        there.step()  # others draft while the next one arrives
+    answers, stats = there.run(), there.engine.stats()
+    assert stats.drafted_tokens > 100 and stats.preemptions == 0
+    return [answers[str(i)].tokens for i in range(len(prompts))]
 
 
 def plain(executor: Any, prompts: list[list[int]], wish: SamplingParams) -> list[list[int]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mlcc.api.errors import SleepingError
+from mlcc.api.errors import BusyError, SleepingError
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 from mlcc.model.model import Model
 from mlcc.worker.client import EngineThread, WorkerClient
@@ -155,29 +157,14 @@ def open_if(file: Path) -> Model:
     return open_toy()
 
 
-def test_a_model_that_does_not_load_again_says_why(tmp_path: Path) -> None:
-    file = tmp_path / "there"
-    file.touch()
-    process = EngineProcess(partial(open_if, file))
+def with_client(process: EngineProcess, use: Callable[[WorkerClient], Awaitable[None]]) -> None:
+    """Run `use` with a client of the process, which ends after it."""
 
     async def run() -> None:
         engine = WorkerClient(process, 8)
         engine.start()
         try:
-            await engine.sleep(False)
-            with pytest.raises(SleepingError):
-                engine.check_alive()
-            file.unlink()
-            with pytest.raises(ArtifactError, match="the folder is gone"):
-                await engine.wake()
-            with pytest.raises(MlccError, match="the folder is gone"):
-                engine.check_alive()
-            file.touch()
-            for _ in range(500):  # it is tried again
-                await asyncio.sleep(0.02)
-                if engine.ready:
-                    break
-            engine.check_alive()
+            await use(engine)
         finally:
             engine.stop()
 
@@ -185,6 +172,58 @@ def test_a_model_that_does_not_load_again_says_why(tmp_path: Path) -> None:
         asyncio.run(run())
     finally:
         process.close()
+
+
+async def ready_again(engine: WorkerClient) -> None:
+    for _ in range(500):
+        await asyncio.sleep(0.02)
+        if engine.ready:
+            break
+    engine.check_alive()
+
+
+def test_a_model_that_does_not_load_again_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "there"
+    file.touch()
+
+    async def use(engine: WorkerClient) -> None:
+        await engine.sleep(False)
+        with pytest.raises(SleepingError):
+            engine.check_alive()
+        file.unlink()
+        with pytest.raises(ArtifactError, match="the folder is gone"):
+            await engine.wake()
+        with pytest.raises(MlccError, match="the folder is gone"):
+            engine.check_alive()
+        file.touch()
+        await ready_again(engine)
+
+    with_client(EngineProcess(partial(open_if, file)), use)
+
+
+def open_or_die(file: Path) -> Model:
+    if file.exists():
+        file.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return open_toy()
+
+
+def test_a_process_that_is_killed_while_it_wakes_is_started_again(tmp_path: Path) -> None:
+    """Meanwhile the answer is to ask again."""
+    file = tmp_path / "there"
+
+    async def use(engine: WorkerClient) -> None:
+        await engine.sleep(False)
+        file.touch()
+        with pytest.raises(BusyError, match=r"SIGKILL.*send the request again") as first:
+            await engine.wake()
+        assert (first.value.http_status, first.value.code) == (503, "engine_starting")
+        with pytest.raises(BusyError):
+            await engine.wake()
+        await ready_again(engine)
+        await engine.wake()
+
+    with_client(EngineProcess(partial(open_or_die, file)), use)
 
 
 def test_a_server_that_sleeps_ends_at_once(tmp_path: Path) -> None:

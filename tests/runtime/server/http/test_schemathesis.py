@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -42,10 +43,14 @@ def served() -> Iterator[RunningServer]:
         yield server
 
 
-def examine(served: RunningServer, cases: int) -> dict[str, set[int]]:
-    """Ask each address so often. Returns the statuses that were seen of each."""
+ENDS_ENGINE = ["/sleep", "/wake_up"]
+
+
+def examine(served: RunningServer, cases: int, path: str = "") -> dict[str, set[int]]:
+    """Ask each address so often, or one of those that end the engine. Returns the statuses that
+    were seen of each."""
     schema: Any = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
-    schema = schema.exclude(path=["/sleep", "/wake_up"])  # test_sleep.py: they end the engine
+    schema = schema.include(path=path) if path else schema.exclude(path=ENDS_ENGINE)
     seen: dict[str, set[int]] = {}
     for result in schema.get_all_operations():
         operation = result.ok()
@@ -86,3 +91,11 @@ def test_no_failure_and_nothing_that_is_not_documented(served: RunningServer, ca
     assert not [label for label, statuses in seen.items() if not statuses - {405}]
     assert eventually(lambda: idle(served)), "nothing is left in the engine"
     assert served.children() == children, "no process had to be started again"
+
+
+@pytest.mark.parametrize("cases", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+def test_sleeping_and_waking(served: RunningServer, cases: int) -> None:
+    seen = [examine(served, cases, path) for path in ENDS_ENGINE]
+    assert [200 in statuses for found in seen for statuses in found.values()] == [True, True]
+    assert not httpx.get(f"{served.url}/is_sleeping").json()["is_sleeping"]
+    assert eventually(lambda: idle(served)), "the engine is back, and nothing is left in it"
