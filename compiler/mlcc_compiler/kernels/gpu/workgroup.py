@@ -81,7 +81,8 @@ class Local:
     """`count` registers of a thread; index with Python ints, or with unrolled loops' variables."""
 
     def __init__(self, count: int = 1, dtype: str = "float32") -> None:
-        self.buffer = T.alloc_buffer((count,), dtype, scope="local")
+        # Without a layout: TVM would look through all open loops for its default, which is none.
+        self.buffer = T.alloc_buffer((count,), dtype, scope="local", layout=None)
 
     def __getitem__(self, i: Expr) -> Expr:
         return self.buffer[i]
