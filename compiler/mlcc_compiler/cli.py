@@ -27,7 +27,7 @@ LOADING_S = 1.0
 """Seconds until progress is shown."""
 GROUPS = {
     "Device": ("--target", "--cpu", "--os", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits",
-               "--tp"),
+               "--subgroup-matrices", "--tp"),
     "Quantization": ("--quant", "--bits", "--calibrate", "--head", "--activations", "--kv"),
     "Model": ("--vision", "--mmproj", "--mtp", "--draft-head", "--for", "--reranker",
               "--merge-lora", "--adapter-rank", "--lora-slots"),
@@ -86,6 +86,12 @@ GROUPS = {
     "--webgpu-limits",
     is_flag=True,
     help="For vulkan: assume no more of the GPU than WebGPU guarantees.",
+)
+@click.option(
+    "--subgroup-matrices",
+    type=click.Choice(["8", "16"]),
+    help="For webgpu: matrices of 8 x 8 (Apple's GPUs) or 16 x 16 (NVIDIA's), where a browser has "
+    "Chromium's experimental feature.",
 )
 @click.option(
     "--quant",
@@ -305,6 +311,7 @@ def _choices(target_name: str, given: dict[str, Any]) -> Choices:
         gpu=given.pop("gpu"),
         f16=given.pop("f16"),
         webgpu_limits=given.pop("webgpu_limits"),
+        subgroup_matrices=int(given.pop("subgroup_matrices") or 0),
     )
 
 

@@ -252,7 +252,7 @@ def tvm_target_of(target: Target) -> tvm.target.Target:
     if target.generator == "webgpu":
         device["max_num_threads"] = device.pop("max_threads_per_block")
         del device["max_shared_memory_per_block"]
-        device["supports_subgroups"] = "least_subgroup" in target.limits
+        device["supports_subgroups"] = not {"least_subgroup", "subgroup"}.isdisjoint(target.limits)
     elif "subgroup" in target.limits:
         device["thread_warp_size"] = target.limits["subgroup"]
     if target.archs:

@@ -40,6 +40,11 @@ def get_target(name: str, choices: Choices = _DEFAULT) -> Target:
         raise TargetError(f"target '{name}' is for a CPU; leave out --gpu, or use --target android")
     if choices.webgpu_limits and row.webgpu_limits is None:
         raise TargetError(f"target '{name}' has no choice of limits; leave out --webgpu-limits")
+    if choices.subgroup_matrices and "subgroup_matrix" not in row.limits:
+        raise TargetError(
+            f"target '{name}' has no subgroup matrices; leave out --subgroup-matrices, or use "
+            "--target webgpu"
+        )
     if choices.f16 is not None and row.f16 != choices.f16:
         option = "--f16" if choices.f16 else "--no-f16"
         raise TargetError(f"target '{name}' has no choice of float16; leave out {option}")

@@ -38,6 +38,8 @@ class Choices:
     """Android ABIs; empty = the row's default."""
     webgpu_limits: bool = False
     """Assume no more of a GPU than WebGPU guarantees, where the row assumes more."""
+    subgroup_matrices: int = 0
+    """Edge of the matrices that a browser's subgroups multiply: 8 or 16; 0 = none."""
     gpu: bool = False
     """Compile for the device's GPU, if the row's default is its CPU."""
 
@@ -91,11 +93,13 @@ class Target:
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
     storage_binding_bytes, row_slices (most slices of a row of logits for sampling), and, if
     available, subgroup (threads), least_subgroup (threads, where subgroups may be larger),
-    narrow_types (1: the language has 8-bit integers and pairs of f16), and mma (1: NVIDIA's
-    instruction mma.m16n8k16, for which weights are stored in an order of their own)."""
+    narrow_types (1: the language has 8-bit integers and pairs of f16), subgroup_matrix (edge of
+    the matrices of a browser's subgroups), and mma (1: NVIDIA's instruction mma.m16n8k16, for which
+    weights are stored in an order of their own)."""
     matrix_unit: str = ""
     """Half-precision matrix instructions of the device's language: 'wmma' (CUDA's warps),
-    'simdgroup' (Metal's SIMD-groups), '' for none."""
+    'simdgroup' (Metal's SIMD-groups), 'subgroup_matrix8x8' or '16x16' (Chromium's WGSL), '' for
+    none."""
     packed_dot: bool = False
     """Whether the device's language multiplies packed 8-bit integers (WGSL's `dot4I8Packed`), which
     `--activations 8` makes use of."""

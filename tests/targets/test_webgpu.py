@@ -213,3 +213,15 @@ def test_a_cache_that_cannot_be_written_is_one_line(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(TargetError, match="set XDG_CACHE_HOME to a folder"):
         wasm.runtime()
+
+
+def test_subgroup_matrices_come_before_the_other_libraries() -> None:
+    row = get_target("webgpu", Choices(subgroup_matrices=16))
+    assert row.matrix_unit == "subgroup_matrix16x16" and row.limits["subgroup_matrix"] == 16
+    libraries = [each.library for each in (row, *row.alternatives)]
+    assert libraries == ["model.wasm", "model.f16.wasm", "model.f32.wasm"]
+    assert not any(each.matrix_unit for each in row.alternatives)
+    with pytest.raises(TargetError, match="of float16; leave out --no-f16"):
+        get_target("webgpu", Choices(subgroup_matrices=16, f16=False))
+    with pytest.raises(TargetError, match="has no subgroup matrices; leave out"):
+        get_target("vulkan", Choices(subgroup_matrices=8))

@@ -56,6 +56,8 @@ export interface Plan {
   readonly interface: string;
   /** Whether the library needs `shader-f16`. */
   readonly f16: boolean;
+  /** Edge of the subgroup matrices that the library multiplies; 0: none. */
+  readonly subgroup_matrix: number;
   /** The library's functions: `forward`, `sample` (not for encoders), and others. */
   readonly functions: readonly string[];
   /** Width of an encoder's row, which `forward` returns instead of logits; null: a decoder. */
@@ -94,9 +96,10 @@ export interface Plan {
   readonly notes: readonly string[];
 }
 
-/** The GPU adapter cannot run the library; the manifest at this path has one that it can run. */
+/** The GPU adapter cannot run the library; one of the manifests at these paths may have one that it
+ * can run. */
 export interface Instead {
-  readonly instead: string;
+  readonly instead: readonly string[];
 }
 
 /** The GPU's limits, for `plan`. */
@@ -104,6 +107,8 @@ export interface AdapterLimits {
   readonly f16: boolean;
   /** Whether WGSL has `packed_4x8_integer_dot_product`. */
   readonly packed_dot: boolean;
+  /** Edges of the subgroup matrices that the GPU multiplies. */
+  readonly subgroup_matrices: readonly number[];
   /** Limit of one tensor: min(maxStorageBufferBindingSize, maxBufferSize). */
   readonly tensor_bytes: number;
   /** Memory limit of the model, if known. */

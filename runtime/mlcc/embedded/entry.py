@@ -21,9 +21,9 @@ def plan(manifest: Any, adapter: str, options: str) -> str:
     """Return what of a model fits, from the bytes of its manifest and the limits of the GPU
     adapter.
 
-    adapter: {"f16", "packed_dot", "tensor_bytes", "memory_bytes" or null}; options:
-    {"max_batch", "max_step_tokens", "context"}, each null for the default. Returns a plan, or
-    {"instead": path of another manifest}.
+    adapter: {"f16", "packed_dot", "subgroup_matrices", "tensor_bytes", "memory_bytes" or null};
+    options: {"max_batch", "max_step_tokens", "context"}, each null for the default. Returns a plan,
+    or {"instead": paths of other manifests}.
     """
 
     def made() -> dict[str, Any]:

@@ -42,7 +42,8 @@ TAB_CACHE_BYTES = 1 << 30
 def make_plan(
     manifest: Manifest, adapter: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the plan for `web/src/plan.ts`, or {"instead": path of the manifest to use}.
+    """Return the plan for `web/src/plan.ts`, or {"instead": paths of the manifests to use,
+    best first}.
 
     Raises ArtifactError, CapacityError or DeviceError.
     """
@@ -54,7 +55,7 @@ def make_plan(
         )
     _check_abi(manifest)
     if lacking := _lacking(manifest, adapter):
-        return {"instead": _alternative(manifest, *lacking)}
+        return {"instead": _alternatives(manifest, *lacking)}
     _check_weights(manifest, adapter["tensor_bytes"])
     _check_adapters(manifest, adapter["tensor_bytes"])
     check_all(options)
@@ -115,6 +116,11 @@ def needs_f16(manifest: Manifest) -> bool:
     return bool(manifest.target.options.get("f16"))
 
 
+def subgroup_matrix(manifest: Manifest) -> int:
+    """Return the edge of the subgroup matrices that the library multiplies; 0: none."""
+    return int(manifest.target.options.get("subgroup_matrix", 0))
+
+
 def _check_abi(manifest: Manifest) -> None:
     """Check the ABI: the library contains the runtime that it was linked with, the rest is this
     Python's."""
@@ -141,13 +147,20 @@ def _lacking(manifest: Manifest, adapter: Mapping[str, Any]) -> tuple[str, str] 
             "this browser's WGSL has no packed_4x8_integer_dot_product, for which the model was "
             "compiled; compile it again without --activations 8, or use a newer browser",
         )
+    edge = subgroup_matrix(manifest)
+    if edge and edge not in adapter["subgroup_matrices"]:
+        return (
+            "no_subgroup_matrix",
+            f"this browser's GPU has no subgroup matrices of {edge} x {edge}, for which the model "
+            "was compiled; compile it again without --subgroup-matrices",
+        )
     return None
 
 
-def _alternative(manifest: Manifest, code: str, message: str) -> str:
+def _alternatives(manifest: Manifest, code: str, message: str) -> list[str]:
     if not manifest.alternatives:
         raise DeviceError(message, code=code)
-    return manifest.alternatives[0]
+    return list(manifest.alternatives)
 
 
 def _check_weights(manifest: Manifest, tensor_bytes: int) -> None:
@@ -206,6 +219,7 @@ def _to_plain(
         "abi": manifest.abi,
         "interface": manifest.interface,
         "f16": needs_f16(manifest),
+        "subgroup_matrix": subgroup_matrix(manifest),
         "functions": list(manifest.functions),
         "row_width": manifest.encoder.width if manifest.encoder else None,
         "embeddings": manifest.embeddings is not None and manifest.embeddings.slots > 0,

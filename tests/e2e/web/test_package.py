@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
 from tests.helpers import local_index
 from tests.helpers.needs import absent, require
 from tests.helpers.web_package import WEB, environment, node
+from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob("**/*.test.ts"))
 IN_CHROMIUM = "/tools/chromium.js'"
@@ -20,6 +25,7 @@ ON_THE_PAGE = "from './browser.js'"
 OVER_THE_DEMO = "/demo.js'"
 OVER_A_SMALL_MODEL = "/device_model.js'"
 OVER_A_SERVER = "process.env['MLCC_SERVER']"
+WITH_MATRICES = "process.env['MLCC_SUBGROUP_MATRICES']"
 WITH_THE_WHEEL = "process.env['MLCC_NOTEBOOK_WHEEL']"
 PROVES_THE_PAGE = pytest.mark.feature("page", "cpu", "runs")
 TIMEOUT_S = 900
@@ -39,7 +45,7 @@ def needed(file: str) -> frozenset[str]:
     """Which of the texts above are in a file: what it imports or reads."""
     text = (WEB / file).read_text(encoding="utf-8")
     every = (IN_CHROMIUM, ON_THE_PAGE, OVER_THE_DEMO, OVER_A_SMALL_MODEL, OVER_A_SERVER)
-    return frozenset(each for each in (*every, WITH_THE_WHEEL) if each in text)
+    return frozenset(each for each in (*every, WITH_MATRICES, WITH_THE_WHEEL) if each in text)
 
 
 def beside(file: str) -> list[str]:
@@ -77,6 +83,8 @@ def test_vitest(
         variables |= {"MLCC_DEMO_SOURCE": str(source), "MLCC_DEMO_WEBGPU": str(compiled)}
     if OVER_A_SERVER in needs:
         variables |= {"MLCC_SERVER": request.getfixturevalue("demo_server")}
+    if WITH_MATRICES in needs:
+        variables |= {"MLCC_SUBGROUP_MATRICES": str(with_matrices(tmp_path))}
     if WITH_THE_WHEEL in needs:
         wheel = local_index.make(tmp_path, {**os.environ, "MLCC_NO_NATIVE": "1"})
         assert wheel.name.endswith("-py3-none-any.whl")
@@ -90,6 +98,14 @@ def test_vitest(
     assert tests, f"{file} holds no test"
     if any(test["status"] != "passed" for test in tests):
         absent(f"{file}: some tests were skipped, see their titles in its source")
+
+
+def with_matrices(folder: Path) -> Path:
+    """A tiny model compiled for Chromium's subgroup matrices of 8 x 8."""
+    checkpoint = Checkpoint.open(write_checkpoint(folder / "checkpoint"))
+    row = get_target("webgpu", Choices(subgroup_matrices=8))
+    options = Options(quant="q4", context=64, max_batch=2, max_step_tokens=32)
+    return compile_model(checkpoint, row, folder / "matrices", options, Progress())
 
 
 def vitest(files: list[str], web: Path, variables: dict[str, str], report: Path) -> dict[str, Any]:

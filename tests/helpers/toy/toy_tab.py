@@ -37,7 +37,13 @@ from mlcc.engine.batch.tables import CacheGroup
 from tests.helpers.toy.toy_model import CAPACITY, TEMPLATE, Letters
 from tests.helpers.toy.toy_steps import ToySteps, result_json
 
-ADAPTER = {"f16": True, "packed_dot": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
+ADAPTER = {
+    "f16": True,
+    "packed_dot": True,
+    "subgroup_matrices": [],
+    "tensor_bytes": 1 << 30,
+    "memory_bytes": None,
+}
 JSON = {"content-type": "application/json"}
 
 

@@ -118,7 +118,7 @@ def test_f16_is_asked_of_the_adapter_only_if_the_library_needs_it() -> None:
     both = toy_manifest()
     entry = FileEntry(path="mlcc.f32.json", bytes=1, sha256="0" * 64, chunks=("0" * 64,))
     both = replace(both, files=(*both.files, entry), alternatives=("mlcc.f32.json",))
-    assert planned(both, f16=False) == {"instead": "mlcc.f32.json"}
+    assert planned(both, f16=False) == {"instead": ["mlcc.f32.json"]}
     assert planned(both)["f16"] is True
     plain = replace(both, target=replace(both.target, options={"f16": False}))
     assert planned(plain, f16=False)["f16"] is False
@@ -130,6 +130,16 @@ def test_packed_products_are_asked_of_the_browser_only_if_the_library_has_them()
     refusal = error(planned(packed, packed_dot=False))
     assert refusal["code"] == "no_packed_dot" and "--activations 8" in refusal["message"]
     assert "capacity" in planned(packed_dot=False)
+
+
+def test_matrices_are_asked_of_the_gpu_only_if_the_library_has_them() -> None:
+    options = {**TOY.target.options, "subgroup_matrix": 8}
+    matrices = replace(TOY, target=replace(TOY.target, options=options))
+    assert planned(matrices, subgroup_matrices=[16, 8])["subgroup_matrix"] == 8
+    refusal = error(planned(matrices, subgroup_matrices=[16]))
+    assert refusal["code"] == "no_subgroup_matrix"
+    assert "8 x 8" in refusal["message"] and "--subgroup-matrices" in refusal["message"]
+    assert planned()["subgroup_matrix"] == 0
 
 
 def test_a_model_for_something_else_and_a_weight_too_large() -> None:

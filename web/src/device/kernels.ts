@@ -28,6 +28,14 @@ const WRITES = 'paramWriteAccess:';
  */
 const GRID_WIDTH = 65_535;
 
+/**
+ * Before the text of a kernel with subgroup matrices. Tint cannot see that the threads of a subgroup
+ * have one `threadIdx.y`.
+ */
+const SUBGROUP_MATRICES =
+  'enable chromium_experimental_subgroup_matrix;\n' +
+  'diagnostic(off, chromium.subgroup_matrix_uniformity);\n';
+
 export class Kernels {
   private readonly device: GPUDevice;
   private readonly buffers: Buffers;
@@ -116,7 +124,8 @@ class Kernel {
   }
 
   private descriptor(): GPUComputePipelineDescriptor {
-    const module = this.device.createShaderModule({ code: this.code });
+    const head = this.code.includes('subgroup_matrix_') ? SUBGROUP_MATRICES : '';
+    const module = this.device.createShaderModule({ code: head + this.code });
     const layout = this.device.createPipelineLayout({ bindGroupLayouts: [this.layout] });
     return { layout, compute: { module, entryPoint: this.info.name } };
   }

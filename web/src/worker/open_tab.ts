@@ -7,7 +7,7 @@
 
 import { Executor } from '../device/executor.js';
 import { type Adapter, findAdapter, openDevice } from '../device/gpu_adapter.js';
-import { ArtifactError, OutOfMemoryError } from '../errors.js';
+import { ArtifactError, DeviceError, OutOfMemoryError } from '../errors.js';
 import type { ModelSource } from '../model/source.js';
 import { Subfolder } from '../model/subfolder.js';
 import { createTokenizer } from '../model/tokenizer/tokenizer.js';
@@ -127,8 +127,8 @@ class Opening {
     return this.#load(python, adapter, whole, small, device);
   }
 
-  async #device(adapter: Adapter, { f16 }: Plan): Promise<GPUDevice> {
-    const device = await openDevice(adapter, f16);
+  async #device(adapter: Adapter, { f16, subgroup_matrix }: Plan): Promise<GPUDevice> {
+    const device = await openDevice(adapter, f16, subgroup_matrix > 0);
     const { signal } = this.#failed;
     if (signal.aborted) device.destroy();
     signal.addEventListener('abort', () => device.destroy());
@@ -178,6 +178,7 @@ class Opening {
     const limits: AdapterLimits = {
       f16: adapter.f16,
       packed_dot: adapter.packedDot,
+      subgroup_matrices: adapter.subgroupMatrices,
       tensor_bytes: adapter.tensorBytes,
       memory_bytes: memoryBytes ?? null,
     };
@@ -186,12 +187,15 @@ class Opening {
       parsed(python.plan(bytes, JSON.stringify(limits), JSON.stringify(requested)));
     const plan = make(manifest);
     if (!('instead' in plan)) return { files, manifest, plan };
-    const other = await files.manifest(plan.instead, this.#signal);
-    const second = make(other);
-    if (!('instead' in second)) return { files, manifest: other, plan: second };
-    throw new ArtifactError(
-      `${plan.instead} is no better for this GPU than the manifest that names it; compile again`,
-    );
+    for (const [i, path] of plan.instead.entries()) {
+      const other = await files.manifest(path, this.#signal);
+      try {
+        return { files, manifest: other, plan: make(other) as Plan }; // it has no alternatives
+      } catch (error) {
+        if (!(error instanceof DeviceError) || i === plan.instead.length - 1) throw error;
+      }
+    }
+    throw new ArtifactError('the manifest names no library for this GPU; compile again');
   }
 
   #requested(): PlanOptions {

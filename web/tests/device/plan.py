@@ -9,7 +9,13 @@ from pathlib import Path
 
 from mlcc.embedded.entry import plan
 
-ADAPTER = {"f16": False, "packed_dot": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
+ADAPTER = {
+    "f16": False,
+    "packed_dot": True,
+    "subgroup_matrices": [],
+    "tensor_bytes": 1 << 30,
+    "memory_bytes": None,
+}
 
 if __name__ == "__main__":
     manifest = Path(os.environ["MLCC_DEMO_WEBGPU"], "mlcc.json").read_bytes()
