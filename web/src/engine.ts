@@ -24,7 +24,7 @@ import { CancelledError, type MlccError } from './errors.js';
 import type { Folder } from './model/download/folder.js';
 import { type AdapterSource, readLora } from './model/download/lora_files.js';
 import { askToPersist } from './model/store/persist.js';
-import { withWav } from './multimodal/recording.js';
+import { withSounds, withWav } from './multimodal/recording.js';
 import { Completions, type CreateOptions } from './openai/completions.js';
 import { Encoding } from './openai/encoding.js';
 import { readWhole } from './openai/sse.js';
@@ -167,8 +167,9 @@ export class Engine {
    */
   readonly fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
     const request = new Request(input, init);
-    const hears = new URL(request.url).pathname.startsWith('/v1/audio/');
-    const plain = await plainRequest(hears ? await withWav(request) : request);
+    const { pathname } = new URL(request.url);
+    const decode = DECODES.find(([path]) => pathname.startsWith(path))?.[1];
+    const plain = await plainRequest(decode ? await decode(request) : request);
     request.signal.throwIfAborted();
     return this.#running().fetch(plain, request.signal);
   };
@@ -255,6 +256,13 @@ export class Engine {
     return this.fetch(new URL(path, location.href), init);
   }
 }
+
+/** Paths whose requests bring recordings, which the page decodes. */
+const DECODES = [
+  ['/v1/audio/', withWav],
+  ['/v1/chat/completions', withSounds],
+  ['/v1/responses', withSounds],
+] as const;
 
 /** Uses the form that bundlers recognise, so they bundle the worker. */
 function newWorker(): Worker {

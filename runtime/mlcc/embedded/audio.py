@@ -58,8 +58,8 @@ def prepare_sound_in_tab(js: Any, processor: AudioProcessor, sound: EncodedAudio
     """The clips of a WAV. Raises InvalidRequestError."""
     if sound.data[:4] not in _WAV:
         raise InvalidRequestError(
-            f"'{sound.field}' is no WAV, which is all that a tab decodes here; send a WAV, as "
-            "`ffmpeg -i FILE -ar 16000 -ac 1 out.wav` makes it",
+            f"'{sound.field}' is no WAV, and the browser decodes it to none; convert it with "
+            "`ffmpeg -i FILE -ar 16000 -ac 1 out.wav`",
             param=sound.field,
             code="unsupported_file",
         )

@@ -147,8 +147,28 @@ def test_answers_are_those_of_the_python_engine(parts: list[bytes | str], both: 
 def test_the_description_and_refusals(both: Both) -> None:
     (model,) = httpx.get(f"{both.tab}/v1/models").json()["data"]
     assert model["input_modalities"] == ["text", "audio"]
-    for data, words in ((b"fLaC", "is no WAV, which is all that a tab decodes"), (b"RIFF", "WAV")):
+    for data, words in (
+        (b"fLaC", "is no WAV, and the browser decodes it to none"),
+        (b"RIFF", "WAV"),
+    ):
         response = post(both.tab, asked(data + bytes(60), WORDS))
         error = response.json()["error"]
         assert response.status_code == 400 and words in error["message"]
         assert error["param"] == "messages[0].content[0].input_audio.data"
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG"])
+def test_what_the_browser_decodes_is_heard(kind: str, both: Both) -> None:
+    """FLAC keeps the samples, so the answer is that of the WAV; Ogg does not, but it is heard."""
+    soundfile = pytest.importorskip("soundfile", reason="soundfile: pip install 'mlcc[audio]'")
+    sound = wav(0.8, 0.1)
+    samples, rate = soundfile.read(BytesIO(sound), dtype="int16")
+    packed = BytesIO()
+    soundfile.write(packed, samples, rate, format=kind)
+    wanted, found = (post(both.tab, asked(each, WORDS)) for each in (sound, packed.getvalue()))
+    assert (wanted.status_code, found.status_code) == (200, 200), found.text
+    first, second = wanted.json(), found.json()
+    heard = [each["usage"]["prompt_tokens_details"]["audio_tokens"] for each in (first, second)]
+    assert heard[0] == heard[1] > 0
+    if kind == "FLAC":
+        assert first["choices"][0]["message"] == second["choices"][0]["message"]

@@ -31,6 +31,75 @@ export async function withWav(request: Request): Promise<Request> {
   return new Request(request.url, { method: 'POST', headers, body: form ?? null });
 }
 
+/** A sound in a message: OpenAI's part `input_audio`. */
+interface Sound {
+  data: string;
+  format?: string | null;
+}
+
+/**
+ * A request of JSON whose `input_audio` parts are WAVs, wherever its messages have them; those that
+ * the browser cannot decode, and requests without any, stay as they are.
+ */
+export async function withSounds(request: Request): Promise<Request> {
+  const text = await request.clone().text();
+  if (!text.includes('"input_audio"')) return request;
+  const body = parsed(text);
+  const made = await Promise.all(soundsIn(body).map(toWav));
+  if (!made.includes(true)) return request;
+  const { url, method, headers } = request;
+  return new Request(url, { method, headers, body: JSON.stringify(body) });
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null; // which Python refuses
+  }
+}
+
+function soundsIn(value: unknown): Sound[] {
+  if (typeof value !== 'object' || value === null) return [];
+  if (Array.isArray(value)) return value.flatMap(soundsIn);
+  const { type, input_audio: sound } = value as { type?: unknown; input_audio?: unknown };
+  if (type === 'input_audio' && typeof (sound as Partial<Sound> | null)?.data === 'string') {
+    return [sound as Sound];
+  }
+  return Object.values(value).flatMap(soundsIn);
+}
+
+/** Whether it became a WAV. */
+async function toWav(sound: Sound): Promise<boolean> {
+  const file = fileOf(sound.data);
+  const wav = file && (await asWav(file));
+  if (!wav || wav === file) return false;
+  sound.data = await base64Of(wav);
+  sound.format = 'wav';
+  return true;
+}
+
+/** The file of its base64; null for what is none. */
+function fileOf(data: string): Blob | null {
+  try {
+    return new Blob([Uint8Array.from(atob(data), (char) => char.charCodeAt(0))]);
+  } catch {
+    return null;
+  }
+}
+
+function base64Of(file: Blob): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => {
+      const url = String(reader.result);
+      resolve(url.slice(url.indexOf(',') + 1));
+    };
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
 /** The mean of the channels. */
 function mixed(decoded: AudioBuffer): Float32Array {
   const { numberOfChannels: count, length } = decoded;
