@@ -25,6 +25,10 @@ class FileCache:
 
     name: str
     max_bytes: int
+    _trimmed: bool = False
+    """Whether this process has trimmed it."""
+    _stored: int = 0
+    """Bytes that this process has stored since."""
 
     def folder(self) -> Path:
         """The folder of the cache. Raises RuntimeError if the user has no home."""
@@ -53,19 +57,25 @@ class FileCache:
                     file.write(hashlib.sha256(data).digest())
                     file.write(data)
                 Path(name).replace(self.folder() / key)
+                self._stored += len(data)
             except OSError:
                 Path(name).unlink()
 
     def trim(self) -> None:
-        """Delete the least recently used entries above `max_bytes`."""
+        """Delete the least recently used entries above `max_bytes`. To look at thousands of files
+        takes long, so a process does that once, and then only after a sixteenth of `max_bytes`."""
+        if self._trimmed and self._stored < self.max_bytes // 16:
+            return
+        self._trimmed, self._stored = True, 0
         with suppress(OSError, RuntimeError):
-            found = [(path, path.stat()) for path in self.folder().iterdir()]
+            with os.scandir(self.folder()) as entries:
+                found = [(entry.path, entry.stat()) for entry in entries]
             found.sort(key=lambda each: -each[1].st_mtime)
             total = 0
             for path, status in found:
                 total += status.st_size
                 if total > self.max_bytes:
-                    path.unlink(missing_ok=True)
+                    Path(path).unlink(missing_ok=True)
 
     def size(self) -> int:
         """Bytes of all entries."""

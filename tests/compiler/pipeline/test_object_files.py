@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mlcc.util.file_cache import KERNELS as cache
+from mlcc.util.file_cache import FileCache
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
@@ -78,12 +80,25 @@ def test_the_least_recently_used_objects_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    small = FileCache("kernels", 300)
     for i, key in enumerate("abc"):
-        cache.store(key, bytes(100))
-        os.utime(cache.folder() / key, (i, i))
-    assert cache.load("a") == bytes(100)
-    monkeypatch.setattr(cache, "max_bytes", 300)
-    cache.trim()
-    assert sorted(path.name for path in cache.folder().iterdir()) == ["a", "c"]
-    cache.clear()
-    assert cache.size() == 0 and cache.load("a") is None
+        small.store(key, bytes(100))
+        os.utime(small.folder() / key, (i, i))
+    assert small.load("a") == bytes(100)
+    small.trim()
+    assert sorted(path.name for path in small.folder().iterdir()) == ["a", "c"]
+    small.clear()
+    assert small.size() == 0 and small.load("a") is None
+
+
+def test_a_process_looks_for_old_objects_once_and_then_after_a_sixteenth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    small, looks = FileCache("kernels", 1600), list[Any]()
+    look = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: looks.append(path) or look(path))
+    for i in range(21):
+        small.store(str(i), bytes(50))  # a sixteenth is two of them
+        small.trim()
+    assert len(looks) == 11 and small.size() <= 1600
