@@ -39,6 +39,7 @@ from mlcc_compiler.passes.join_kernels import JoinKernels
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import PagedKV, check_updates
+from mlcc_compiler.passes.round_activations import RoundActivations
 from mlcc_compiler.passes.shape_functions import order_sizes
 from mlcc_compiler.passes.storages import (
     bound_storages,
@@ -156,6 +157,10 @@ def lower(
     for entry in entries:
         module = MergeProjections(module, kernels, entry).run()
     merged = finish("projections_merged", module)
+    if kernels.rounding is not None:
+        for entry in entries:
+            module = RoundActivations(module, kernels, entry).run()
+        finish("activations_rounded", module)
     for entry in entries:
         module = PagedKV(module, caches, layout, kernels, entry).run()
     finish("paged_kv", module)

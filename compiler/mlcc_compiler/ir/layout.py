@@ -61,6 +61,9 @@ class AttentionShape(PagedRecord):
     shared: bool = False
     """Whether the layer has no keys and values of its own, but attends to another layer's
     (cross-layer attention; Brandon et al., 2024)."""
+    rounded: str = ""
+    """The order of columns in which a kernel writes the result as pairs of float16, of the
+    products that read it (`passes/round_activations.py`); "" = as floats."""
 
     @property
     def reads_shared_kv(self) -> bool:

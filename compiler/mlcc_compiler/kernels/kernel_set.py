@@ -46,6 +46,9 @@ class KernelSet:
     fuses_gated: Callable[[Sequence[str], int, Sequence[str], int], bool] = lambda *_: False
     """(schemes of gate and up, K, schemes of their readers, K) -> whether `passes/fuse_gated.py`
     may make 'gated_linear' of gate and up, or 'activated_linear' of one projection."""
+    rounding: Callable[[Sequence[Sequence[tuple[str, Sequence[int]]]]], str] | None = None
+    """(of each product that reads x, the schemes and shapes of its weights) -> the column order
+    in which `passes/round_activations.py` may give them x rounded; "" = none. None = never."""
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
         """The kernel of an operator. Raises UnsupportedError if the set has none."""

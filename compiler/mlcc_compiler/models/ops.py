@@ -30,6 +30,7 @@ READS = {
     "linear": "matrix",
     "activated_linear": "matrix",
     "gated_linear": "matrix",
+    "rounded_gated_linear": "matrix",
     "embedding": "table",
     "expert_linear": "experts",
 }

@@ -25,6 +25,7 @@ from mlcc_compiler.ir.graph import (
     calls,
     check_dtypes,
     dims,
+    dtype_of,
     literal,
     tensor,
 )
@@ -91,9 +92,10 @@ class PagedKV(Rewriter):
         """`attention` of q, k and v side by side, not yet normalised or rotated."""
         qkv, table, norms, layer, text, eps, offset = arguments
         norm = (float(literal(eps)), float(literal(offset))) if norms.fields else None
-        out = call.ty_args[0]
-        numbers = (int(out.shape.values[1]), dims(table)[1], norm)
-        ref = self._cache_ref(int(literal(layer)), AttentionShape.from_json(str(literal(text))))
+        shape = AttentionShape.from_json(str(literal(text)))
+        out = tensor([dims(qkv)[0], shape.heads, shape.head_dim], dtype_of(qkv))
+        numbers = (shape.heads, dims(table)[1], norm)
+        ref = self._cache_ref(int(literal(layer)), shape)
         inputs = [qkv, table, *norms.fields, self.slots[ref.layout.group]]
         *pages, q = self._update("rotate_and_append", inputs, ref, *numbers, out=[out])
         self.written[ref.first] = pages

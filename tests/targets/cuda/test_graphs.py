@@ -117,3 +117,19 @@ def test_answers_with_graphs_equal_those_without(demo_models: dict[str, Model]) 
     before = device.emulated_graph_launches()
     assert greedy_tokens(demo_models["eager"], prompts, 5) == answers
     assert device.emulated_graph_launches() == before
+
+
+@needs_device
+def test_launches_of_a_step(demo_models: dict[str, Model]) -> None:
+    """Eight a layer, and nine. A prompt has two more in attention: its own, and the rounding of
+    what it wrote."""
+    executor: Any = demo_models["eager"].executor
+    device, layers = emulation.device(), 6
+
+    def count(batch: Batch) -> int:
+        before = device.emulated_launches()
+        executor.logits(batch)
+        return int(device.emulated_launches() - before)
+
+    assert count(step(executor.capacity, [[5], [6], [7]], [9, 40, 3])) == 8 * layers + 9
+    assert count(step(executor.capacity, [list(range(20))], [20])) == 10 * layers + 9

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.gpu import count, count_linear
 from benchmarks.gpu.count import Count
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments.joined import Gate, gated_linear
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
 from mlcc_targets import get_target
 from tests.compiler.kernels.linear.test_gpu_linear import few_rows, many_rows
@@ -83,3 +84,17 @@ def test_many_rows(scheme: str, most_64: float, most_128: float) -> None:
         a_weight = of.loop * rows / of.products
         assert of.spills == 0 and most / 2 < a_weight <= most, of
         assert of.of_tensor > 0.95 * of.products and of.shared_bytes < 2048
+
+
+@pytest.mark.long
+def test_gate_and_up_by_one_launch() -> None:
+    """In `q4`: of 8 rows W is 4 and 5 bits of a table each."""
+    forms = tuple(packing(CUDA, (N, K), name) for name in ("t4_g32", "t5_g32"))
+    made = gated_linear(CUDA, forms, False, True, Gate("silu", tuple(range(8))))
+    found = count_linear.counts_of(made.with_attr("global_symbol", "linear"))
+    *products, _ = found  # the last one is the activation of many rows
+    assert [of.spills for of in found] == [0] * 6
+    few, *_ = products
+    assert few.registers <= 128 and few.of_weight is not None and 1.7 < few.of_weight <= 3.4
+    for of, rows, most in zip(products[1:], (16, 32, 64, 128), (5.4, 6.0, 6.8, 8.1), strict=True):
+        assert most / 2 < of.loop * rows / of.products <= most, of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mlcc_compiler.kernels.gpu.attention import attention, cross_attention, mla_cache
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
@@ -21,6 +22,7 @@ from mlcc_compiler.kernels.gpu.elementwise import (
 )
 from mlcc_compiler.kernels.gpu.kv_cache import append, hidden_states
 from mlcc_compiler.kernels.gpu.linear import linear
+from mlcc_compiler.kernels.gpu.linear.fragments import rounded_rows
 from mlcc_compiler.kernels.gpu.linear.split_weights import layout
 from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, experts, router
 from mlcc_compiler.kernels.gpu.sampling import adjust, top_logprobs
@@ -33,6 +35,9 @@ FACTORIES: dict[str, Factory] = {
     "rms_norm": norm.rms_norm,
     "layer_norm": norm.layer_norm,
     "add_rms_norm": norm.add_rms_norm,
+    "rounded_rms_norm": rounded_rows.rounded_rms_norm,
+    "rounded_add_rms_norm": rounded_rows.rounded_add_rms_norm,
+    "rounded_gated": rounded_rows.rounded_gated,
     "rope_table": rope.rope_table,
     "mrope_table": rope.mrope_table,
     "growth": rope.growth,
@@ -87,6 +92,7 @@ FACTORIES: dict[str, Factory] = {
 
 EMITTERS: dict[str, Emitter] = {
     "linear": linear.emit_linear,
+    "rounded_gated_linear": linear.emit_gated_linear,
     "embedding": embedding.emit_embedding,
     "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
@@ -105,7 +111,9 @@ LAYOUTS: dict[str, Layout] = {
 def gpu_kernels(gpu: Gpu) -> KernelSet:
     """The set for a device."""
     merges = frozenset({"qkv", "gate_up"})
-    return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, merges, lambda schemes, k: True)
+    rounds = partial(linear.rounding, gpu) if gpu.fragments else None
+    shares = lambda schemes, k: True  # noqa: E731
+    return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, merges, shares, rounding=rounds)
 
 
 def kernels_of(target: Target, packed_dot: bool = False) -> KernelSet:

@@ -17,7 +17,7 @@ import pytest
 
 from mlcc_compiler.ir._tvm import relax, tvm
 from mlcc_compiler.ir.graph import Graph, tensor
-from mlcc_compiler.kernels.gpu.attention import attention
+from mlcc_compiler.kernels.gpu.attention import attention, one_launch
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.matrix_prefill import MatrixPlan
 from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, TilePlan, range_items
@@ -27,17 +27,34 @@ from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.passes.variables import size_variable, step_variable
 from mlcc_targets import get_target
 from tests.compiler.kernels.cases.attention import MIXED, OTHERS, Case, Inputs, alone, inputs
-from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, VULKAN, device, run
+from tests.compiler.kernels.cases.gpu_kernels import (
+    F16,
+    GPUS,
+    SMALL,
+    VULKAN,
+    call,
+    device,
+    run,
+)
 from tests.compiler.kernels.cases.step import OTHER_BOUNDS
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 
 
 def attend(given: Inputs, gpu: Gpu = F16) -> Any:
-    """The attention of both kernels, partial and combining."""
+    """The attention of both kernels, partial and combining, or of the one that is both."""
     case = given.case
     items = int(range_items(given.entries, given.sequences, case.page))
     scratch = [((items, case.heads, n), "float32") for n in (case.dim, 2)]
+    shape, layout = case.arguments
+    if attention.takes_one_launch(gpu, shape):
+        made = [np.full(size, np.nan, dtype) for size, dtype in scratch]
+        counters = np.zeros(one_launch.counters_of(gpu, shape, layout), np.int32)
+        tensors = [*given.tensors, counters, *given.sinks, given.sequences, *made]
+        numbers = shape, layout, attention._prefill
+        after = call(one_launch.attend_at_once, numbers, [*tensors, np.full_like(given.q, 77)], gpu)
+        assert not after[len(given.tensors)].any()
+        return after[-1]
     parts = run(attend_ranges, case.arguments, given.tensors, scratch, gpu)
     arguments, out = (
         [*given.tensors, *parts, *given.sinks, given.sequences],

@@ -118,7 +118,12 @@ def barriers(text: str, counts: Sequence[int]) -> int:
 
 
 def round_rows(gpu: Gpu, packing: GpuPacking, x: Any) -> list[Any]:
-    """The values of `rounded.round_rows`, the sums filled with NaN."""
-    made = np.zeros((len(x), x.shape[1] // 2), np.uint32), np.full(rounded.COUNTERS, 77, np.int32)
-    given = [x, *made, np.full(rounded.SUMS, np.nan, np.float32)]
-    return call(rounded.round_rows, (x.shape[1], columns_of(packing)), given, gpu)[1:]
+    """The values of `rounded.Rounded`, the sums filled with NaN."""
+    given = [x, np.zeros((len(x), x.shape[1] // 2), np.uint32)]
+    _, pairs = call(rounded.round_rows, (x.shape[1], columns_of(packing)), given, gpu)
+    return [pairs, *scratch()]
+
+
+def scratch() -> list[Any]:
+    """What `rounded.clear` leaves."""
+    return [np.zeros(rounded.COUNTERS, np.int32), np.full(rounded.SUMS, np.nan, np.float32)]

@@ -30,6 +30,7 @@ from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.matrix_unit import UNITS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.linear.variants import first_that_takes
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
@@ -168,7 +169,7 @@ def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int, single: bool = False
         of_x, reader = rounded.Rounded(*tensors[:3]), WeightReader(gpu, packing, tensors[3:])
         emit = partial(fragment_gemm, gpu, reader, job, x=of_x, single=single, share=single)
         made = [(rows, partial(emit, rows)) for rows in heights]
-        linear.first_that_takes(x.shape[0], list(made))
+        first_that_takes(x.shape[0], list(made))
 
     more = {**rounded.rounded_arguments(packing.k), **weight_arguments(packing, 0)}
     return kernel(body, x=f32("n", packing.k), **more, y=f32("n", packing.n))
@@ -185,7 +186,7 @@ def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
             finish = lambda m, n, value: store(y, value, m, n)  # noqa: E731
             job = LinearWork(x, packing.n, finish)
             variants.append((most, partial(emit, gpu, reader, job, size)))
-        linear.first_that_takes(x.shape[0], variants)
+        first_that_takes(x.shape[0], variants)
 
     arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
     return kernel(body, **arguments, y=f32("n", packing.n))

@@ -220,6 +220,11 @@ inline unsigned mlcc_permuted(unsigned low, unsigned high, unsigned selector) {
   }
   return found;
 }
+inline void mlcc_words(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const void* from) {
+  unsigned four[4];
+  memcpy(four, from, sizeof four);
+  a = four[0], b = four[1], c = four[2], d = four[3];
+}
 inline int mlcc_kept(int number) { return number; }
 inline unsigned mlcc_multiply_add(unsigned a, unsigned b, unsigned c) {
   half sums[2];

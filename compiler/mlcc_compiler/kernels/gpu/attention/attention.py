@@ -1,7 +1,8 @@
 """Attention over paged keys and values on a GPU, causal or not, decode and prefill rows mixed.
 
 Two kernels: `attend_ranges` computes ranges of keys of the sequences with one token (`decode.py`),
-`attend` merges them and computes the sequences with several (`prefill.py`). How a sequence is cut
+`attend` merges them and computes the sequences with several (`prefill.py`). On GPUs whose
+workgroups may wait for each other's results it is one (`one_launch.py`). How a sequence is cut
 depends on its own lengths only, so results do not depend on neighbours. Keys and values are already
 appended (`kv.py`) and rotated.
 """
@@ -12,15 +13,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir.graph import sizes as static_sizes
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, f32, kernel
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.matrix_prefill import MatrixPlan, matrix_prefill
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
+from mlcc_compiler.kernels.gpu.attention.one_launch import attend_at_once, counters_of
 from mlcc_compiler.kernels.gpu.attention.plan import range_items
 from mlcc_compiler.kernels.gpu.attention.prefill import prefill
 from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequences, arguments
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded import clear
 from mlcc_compiler.kernels.gpu.workgroup import when
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
@@ -46,15 +51,39 @@ def emit_attention(
     """
     num_queries, rest = inputs[: shape.num_queries], inputs[shape.num_queries :]
     (q, *sinks), (sequences, pages) = num_queries, sizes
-    inputs = [q, *rest]
+    inputs, gpu = [q, *rest], kernels.device
     items = range_items(pages, sequences, layout.page_size)
     scratch = [tensor([items, shape.heads, shape.head_dim]), tensor([items, shape.heads, 2])]
+    if takes_one_launch(gpu, shape):
+        made = kernels.cached_kernel(attend_at_once, shape, layout, _prefill)
+        given = [*inputs, _counters(kernels, graph, q, shape, layout), *sinks, sequences]
+        pairs = tensor([dims(q)[0], shape.heads * shape.head_dim // 2], "uint32")
+        out = [*scratch, tensor(dims(q), dtype_of(q)), *([pairs] if shape.rounded else [])]
+        return graph.items(graph.call_tir(made, "attend", given, out), len(out))[-1]
     first = kernels.cached_kernel(attend_ranges, shape, layout)
     parts = graph.items(graph.call_tir(first, "attend_ranges", inputs, scratch), 2)
     second = kernels.cached_kernel(attend, shape, layout)
     return graph.call_tir(
         second, "attend", [*inputs, *parts, *sinks, sequences], tensor(dims(q), dtype_of(q))
     )
+
+
+def takes_one_launch(gpu: Gpu, shape: AttentionShape) -> bool:
+    """Whether decode attention merges its ranges in the launch that computes them."""
+    return gpu.fragments and shape.head_dim % UNIT == 0
+
+
+def _counters(
+    kernels: KernelSet, graph: Graph, q: Any, shape: AttentionShape, layout: KvLayout
+) -> Any:
+    """Emit the clearing of the counters, once a step."""
+    count = counters_of(kernels.device, shape, layout)
+    key = "counters", count
+    if key not in graph.memo:
+        made = kernels.cached_kernel(clear, static_sizes(q), dtype_of(q), count)
+        out = tensor([count], "int32")
+        graph.memo[key] = graph.call_tir(made, "clear_counters", [q], out)
+    return graph.memo[key]
 
 
 def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:

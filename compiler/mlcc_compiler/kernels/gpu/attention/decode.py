@@ -67,10 +67,10 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
             when(item < first_item(sequences, sequences.count)),
         ):
             sequence = sequences.of(sequences.find(lambda s: first_item(sequences, s), item))
-            begin, count = _range(sequences, sequence, item, plan.keys)
+            begin, count = range_of(sequences, sequence, item, plan.keys)
             with when(tirx.all(sequence.tokens == 1, count > 0)):
                 head = bind(part * plan.heads)
-                work = _Range(gpu, shape, plan, thread, count)
+                work = RangeWork(gpu, shape, plan, thread, count)
                 work.load(sequences, sequence, begin, part // splits, q, head)
                 work.score(rows)
                 work.softmax(stats, item, head)
@@ -87,7 +87,7 @@ def first_item(sequences: PagedSequences, s: Expr) -> Expr:
     return tirx.truncdiv(sequences.first_page(s), pages) + s
 
 
-def _range(
+def range_of(
     sequences: PagedSequences, sequence: PagedSequence, item: Expr, keys: int
 ) -> tuple[Expr, Expr]:
     """(first key, keys) of a range, without keys outside the window."""
@@ -96,7 +96,7 @@ def _range(
     return begin, bind(T.min(start + keys, sequence.keys) - begin)
 
 
-class _Range:
+class RangeWork:
     """Emits the work of one workgroup over `count` visible keys."""
 
     def __init__(

@@ -14,19 +14,27 @@ launch before (`fragments/rounded.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from mlcc_compiler.ir._tvm import T
-from mlcc_compiler.ir.graph import Graph, Merged, Weight
+from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, dtype_of, tensor
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import COLUMNS, fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments.joined import (
+    Gate,
+    gated_linear,
+    joined_linear,
+    joins,
+)
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
     Rounded,
     emit_rounded,
+    order_of_text,
+    order_text,
     rounded_arguments,
 )
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
@@ -35,6 +43,7 @@ from mlcc_compiler.kernels.gpu.linear.matrix_gemm import matrix_gemm
 from mlcc_compiler.kernels.gpu.linear.matrix_tile import ROWS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
+from mlcc_compiler.kernels.gpu.linear.variants import Variant, first_that_takes
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -57,13 +66,18 @@ def emit_linear(
 ) -> Any:
     """Emit the calls, one for each part of each member; returns y."""
     dtype, last = str(out.dtype), [] if bias is None else [bias]
-    columns = sum(member.plan.shape[0] for member in weight.members)
+    forms = [packing(kernels.device, m.plan.shape, m.plan.scheme) for m in weight.members]
+    if dtype_of(x) == "uint32" or (len(forms) > 1 and joins(forms)):
+        made = bias is not None, dtype, dtype_of(x) == "uint32"
+        joined = kernels.cached_kernel(joined_linear, tuple(forms), *made)
+        given = [*_joined_inputs(kernels, graph, x, weight, forms), *last]
+        return graph.call_tir(joined, "linear", given, out)
+    columns = sum(form.n for form in forms)
     first, calls, inputs = 0, [], []
-    for member in weight.members:
-        form = packing(kernels.device, member.plan.shape, member.plan.scheme)
-        made = (bias is not None, dtype, first, columns)
+    for form in forms:
+        of_one = (bias is not None, dtype, first, columns)
         calls += [
-            kernels.cached_kernel(linear_part, form, p, *made) for p in range(len(form.parts))
+            kernels.cached_kernel(linear_part, form, p, *of_one) for p in range(len(form.parts))
         ]
         rounded = emit_rounded(kernels, graph, x, form) if form.fragments else []
         inputs += [[x, *rounded]] * len(form.parts)
@@ -72,6 +86,41 @@ def emit_linear(
     return call_parts(
         graph, "linear", weight, calls, lambda part: [*next(before), *part, *last], out
     )
+
+
+def emit_gated_linear(
+    kernels: KernelSet, graph: Graph, x: Any, weight: Weight | Merged, *rest: Any, out: Any
+) -> Any:
+    """Emit gate and up, one weight or two, with their activation: `rest` is [bias], kind, and the
+    order of columns of the next product. Returns the value as pairs of float16."""
+    *bias, kind, order = rest
+    forms = [packing(kernels.device, m.plan.shape, m.plan.scheme) for m in weight.members]
+    rounded, gate = dtype_of(x) == "uint32", Gate(str(kind), order_of_text(str(order)))
+    made = kernels.cached_kernel(gated_linear, tuple(forms), bool(bias), rounded, gate)
+    inputs = _joined_inputs(kernels, graph, x, weight, forms)
+    both = tensor([dims(x)[0], sum(form.n for form in forms)])
+    _, products = graph.items(
+        graph.call_tir(made, "gated_linear", [*inputs, *bias], [both, out]), 2
+    )
+    return products
+
+
+def _joined_inputs(
+    kernels: KernelSet, graph: Graph, x: Any, weight: Weight | Merged, forms: Sequence[GpuPacking]
+) -> list[Any]:
+    """x, its `Rounded`, and the tensors of all weights."""
+    rounded = emit_rounded(kernels, graph, x, forms[0])
+    return [*([] if dtype_of(x) == "uint32" else [x]), *rounded, *weight.tensors]
+
+
+def rounding(gpu: Gpu, products: Sequence[Sequence[tuple[str, Sequence[int]]]]) -> str:
+    """The order of columns in which x may be given as pairs to some products, each of which reads
+    weights of (scheme, [N, K]); "" = it must be given as floats."""
+    forms = [[packing(gpu, shape, name) for name, shape in weights] for weights in products]
+    if not all(map(joins, forms)):
+        return ""
+    orders = {columns_of(form) for weights in forms for form in weights}
+    return order_text(*orders) if len(orders) == 1 else ""
 
 
 def linear_part(
@@ -135,20 +184,3 @@ def _of_fragments(
         emit = partial(fragment_gemm, gpu, reader, work, rows, rounded, single=one, share=True)
         variants.append((rows, emit))
     return variants
-
-
-Variant = tuple[int, Callable[[], None]]
-"""(largest suitable number of rows, emitter)."""
-
-
-def first_that_takes(n: Expr, variants: list[Variant]) -> None:
-    """Emit the first of the variants that supports n rows, or the last."""
-    (most, emit), *others = variants
-    if not others:
-        emit()
-        return
-    with T.If(n <= most):
-        with T.Then():
-            emit()
-        with T.Else():
-            first_that_takes(n, others)

@@ -54,7 +54,7 @@ class WorkItems(Protocol):
 
 @dataclass(frozen=True)
 class LinearWork:
-    """Every row of x times every row of W."""
+    """Every row of x times every row of W. x may be pairs of float16 in words."""
 
     x: Any
     n_out: int
@@ -62,7 +62,8 @@ class LinearWork:
 
     def first_word(self, row: Expr) -> Expr:
         """Two numbers a word."""
-        return row * (int(self.x.shape[1]) // 2)
+        width = int(self.x.shape[1])
+        return row * (width if str(self.x.dtype) == "uint32" else width // 2)
 
     def blocks(self, rows: int) -> Expr:
         """Neighbouring rows make a tile."""

@@ -30,10 +30,10 @@ from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
 )
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
-from mlcc_compiler.kernels.gpu.linear.linear import Variant, first_that_takes
 from mlcc_compiler.kernels.gpu.linear.matrix_gemm import matrix_gemm
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
+from mlcc_compiler.kernels.gpu.linear.variants import Variant, first_that_takes
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.moe.sort_over_grid import expert_order_over_grid
 from mlcc_compiler.kernels.gpu.moe.sort_tokens import expert_order

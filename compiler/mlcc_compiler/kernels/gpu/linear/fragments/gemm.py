@@ -25,10 +25,17 @@ from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import COLUMNS, Tile, tile_for
-from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane
+from mlcc_compiler.kernels.gpu.linear.fragments.lane import (
+    LANES,
+    SUMS,
+    WARPS,
+    Lane,
+    follow,
+    tiles_of,
+)
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, Region, span_of
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import Rounded
-from mlcc_compiler.kernels.gpu.linear.fragments.split_k import SplitK
+from mlcc_compiler.kernels.gpu.linear.fragments.split_k import After, SplitK
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -60,42 +67,65 @@ def fragment_gemm(
     """Emit the launch: tiles of `rows` rows of x. single: there are no more rows. share: whether
     workgroups may share out K, for which neighbouring rows must make tiles."""
     tile = tile_for(rows, reader.packing)
-    steps, columns = ceil_div(reader.packing.k, tile.depth), ceil_div(work.n_out, tile.columns)
-    split = SplitK(tile, steps, columns, 1 if single else work.blocks(tile.rows), share)
+    split = split_of(reader, work, tile, single=single, share=share)
     with (
         launch(split.grid, (LANES, WARPS)) as (block, y, lane, warp),
         mma.workgroups(tile.workgroups),
     ):
-        thread = bind(warp * LANES + lane)
-        part = split.place(block, y)
-        found = work.tile(part.row, tile.rows, thread, _THREADS)
-        begin, end = part.steps()
         ring = async_copy.memory(tile.bytes)
-        halves = _Activations(work, x, found, tile, thread, reader.packing.k)
-        products = _Products(reader, work, found, tile, (block, warp, lane))
+        tile_products(reader, work, split, x, (block, y, lane, warp), ring)
 
-        filled, used = _Stage(ring, tile), _Stage(ring, tile)
 
-        def start(step: Expr) -> None:
-            with when(step < end):
-                halves.copy(step, filled.address)
-                products.copy(step, filled.address)
-            async_copy.commit()
-            filled.advance()
+def split_of(
+    reader: WeightReader, work: WorkItems, tile: Tile, *, single: bool, share: bool
+) -> SplitK:
+    """How workgroups divide the tiles, and K."""
+    steps, columns = ceil_div(reader.packing.k, tile.depth), ceil_div(work.n_out, tile.columns)
+    return SplitK(tile, steps, columns, 1 if single else work.blocks(tile.rows), share)
 
-        for i in range(tile.stages - 1):
-            start(bind(begin + i))
-        products.fetch(begin)
-        with T.serial(bind(end - begin)) as i:
-            step = bind(begin + int32(i))
-            async_copy.wait(tile.stages - 2)
-            barrier()
-            start(bind(step + (tile.stages - 1)))
-            products.add(step, used.address, bind(tirx.min(step + 1, end - 1)))
-            used.advance()
-        async_copy.wait(0)
+
+def tile_products(
+    reader: WeightReader,
+    work: WorkItems,
+    split: SplitK,
+    x: Rounded,
+    at: tuple[Expr, ...],
+    ring: Expr,
+    after: After | None = None,
+) -> None:
+    """Emit the work of workgroup (at[0], at[1]), for lane at[2] of warp at[3]. ring: the address of
+    `split.tile.bytes` of workgroup memory. after: see `PartOfTile.write`."""
+    block, y, lane, warp = at
+    tile = split.tile
+    thread = bind(warp * LANES + lane)
+    part = split.place(block, y)
+    found = work.tile(part.row, tile.rows, thread, _THREADS)
+    begin, end = part.steps()
+    halves = _Activations(work, x, found, tile, thread, reader.packing.k)
+    products = _Products(reader, work, found, tile, (block, warp, lane))
+
+    filled, used = _Stage(ring, tile), _Stage(ring, tile)
+
+    def start(step: Expr) -> None:
+        with when(step < end):
+            halves.copy(step, filled.address)
+            products.copy(step, filled.address)
+        async_copy.commit()
+        filled.advance()
+
+    for i in range(tile.stages - 1):
+        start(bind(begin + i))
+    products.fetch(begin)
+    with T.serial(bind(end - begin)) as i:
+        step = bind(begin + int32(i))
+        async_copy.wait(tile.stages - 2)
         barrier()
-        part.write(lambda write: products.write(write, ring), found, x, thread)
+        start(bind(step + (tile.stages - 1)))
+        products.add(step, used.address, bind(tirx.min(step + 1, end - 1)))
+        used.advance()
+    async_copy.wait(0)
+    barrier()
+    part.write(lambda write: products.write(write, ring), found, x, thread, after)
 
 
 class _Stage:
@@ -171,15 +201,18 @@ class _Products:
         self.column = bind(warp // tile.over_rows % tile.over_columns)
         self.slice = bind(warp // (tile.over_rows * tile.over_columns))
         first = bind((block * tile.over_columns + self.column) * tile.wide)
-        rows = [found.w_row((first + i) * EDGE) for i in range(tile.wide)]
-        self.tiles = [bind(row // EDGE) for row in rows]
+        self.tiles = tiles_of(found, first, tile.wide, work.n_out, reader.packing)
         placed, g, t = reader.buffers[0], self.lane.g, self.lane.t
         words = EDGE * placed.order.words
-        self.cells = {
-            (number, region): mma.kept(tile * words + region.start(0, g, 0, t))
-            for number, tile in enumerate(self.tiles)
-            for region in placed.order.regions
-        }
+        neighbours = follow(tile.wide, work.n_out, reader.packing)
+        self.cells: dict[tuple[int, Region], Expr] = {}
+        for region, (number, place) in itertools.product(
+            placed.order.regions, enumerate(self.tiles)
+        ):
+            if number and neighbours:
+                self.cells[number, region] = self.cells[0, region] + number * words
+            else:
+                self.cells[number, region] = mma.kept(place * words + region.start(0, g, 0, t))
         """Where a lane's words begin in W."""
         self.span = span_of(reader.packing.k, reader.packing.scheme.bits)
         self.together = min(self.span, tile.width)

@@ -23,7 +23,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
-from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane
+from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane, tiles_of
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, span_of
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
@@ -39,6 +39,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
+from mlcc_compiler.quantization import Scheme
 
 COLUMNS = 8
 """Rows of x that are multiplied at once."""
@@ -50,44 +51,85 @@ _ONES = 0x3C003C00
 
 def fragment_gemv(gpu: Gpu, reader: WeightReader, work: WorkItems, columns: int = COLUMNS) -> None:
     """Emit the launch: tiles of `columns` rows of x, up to 8, and 16 of W."""
+    form = reader.packing
+    blocks = workgroups_of(work.n_out), work.blocks(columns)
+    with launch(blocks, (LANES, WARPS)) as (block, y, lane, warp), registers([form]):
+        cells = Cells([work.n_out])
+        tile_products(reader, work, columns, (block, y, lane, warp), cells)
+
+
+def workgroups_of(n_out: int) -> int:
+    """Workgroups of a tile of x."""
+    return -(-n_out // (_tiles(n_out) * EDGE))
+
+
+def columns_of_workgroup(n_out: int) -> int:
+    """Rows of W that a workgroup multiplies."""
+    return _tiles(n_out) * EDGE
+
+
+class Cells:
+    """Workgroup memory of `tile_products` for weights of so many rows, one of them at a time."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sums = shared((WARPS, max(map(columns_of_workgroup, sizes)) * COLUMNS))
+        self.column = shared((1,), "int32")
+        """The first row of W, which else would take a register during the products."""
+
+
+def tile_products(
+    reader: WeightReader,
+    work: WorkItems,
+    columns: int,
+    at: tuple[Expr, ...],
+    cells: Cells,
+) -> None:
+    """Emit the work of workgroup at[0] on the tile at[1] of x, for lane at[2] of warp at[3]."""
+    block, y, lane, warp = at
     tiles = _tiles(work.n_out)
-    blocks = ceil_div(work.n_out, tiles * EDGE), work.blocks(columns)
-    with launch(blocks, (LANES, WARPS)) as (block, y, lane, warp), _registers(reader.packing):
-        thread = bind(warp * LANES + lane)
-        found = work.tile(y, columns, thread, WARPS * LANES)
-        first = bind(block * tiles)
-        products = _Products(reader, work.x, found, lane, first, tiles)
-        chunks = reader.packing.k // (STRETCH * products.span)
-        ahead = 1 if chunks % (_AHEAD * WARPS) else _AHEAD
-        with T.serial(ceil_div(chunks, ahead * WARPS)) as i:
-            some = [bind((int32(i) * ahead + j) * WARPS + warp) for j in range(ahead)]
-            if chunks % WARPS:
-                with when(some[0] < chunks):
-                    products.add(some)
-            else:
+    thread = bind(warp * LANES + lane)
+    found = work.tile(y, columns, thread, WARPS * LANES)
+    first = bind(block * tiles)
+    store(cells.column, first * EDGE, 0)
+    of_w = tiles_of(found, first, tiles, work.n_out, reader.packing)
+    products = _Products(reader, work.x, found, lane, of_w)
+    chunks = reader.packing.k // (STRETCH * products.span)
+    ahead = 1 if chunks % (_AHEAD * WARPS) else _AHEAD
+    with T.serial(ceil_div(chunks, ahead * WARPS)) as i:
+        some = [bind((int32(i) * ahead + j) * WARPS + warp) for j in range(ahead)]
+        if chunks % WARPS:
+            with when(some[0] < chunks):
                 products.add(some)
-        cells = shared((WARPS, tiles * EDGE * COLUMNS))
-        products.put(cells, warp)
-        barrier()
-        with T.serial(ceil_div(tiles * EDGE * columns, WARPS * LANES)) as i:
-            at = bind(int32(i) * (WARPS * LANES) + thread)
-            with when(at < tiles * EDGE * columns):
-                total = Local()
-                total[0] = cells[0, at]
-                for other in range(1, WARPS):
-                    total[0] = total[0] + cells[other, at]
-                n = bind(first * EDGE + at % (tiles * EDGE))
-                found.write(bind(at // (tiles * EDGE)), n, total[0])
+        else:
+            products.add(some)
+    products.put(cells.sums, warp)
+    barrier()
+    column = bind(cells.column[0])
+    with T.serial(ceil_div(tiles * EDGE * columns, WARPS * LANES)) as i:
+        at_cell = bind(int32(i) * (WARPS * LANES) + thread)
+        with when(at_cell < tiles * EDGE * columns):
+            total = Local()
+            total[0] = cells.sums[0, at_cell]
+            for other in range(1, WARPS):
+                total[0] = total[0] + cells.sums[other, at_cell]
+            n = bind(column + at_cell % (tiles * EDGE))
+            found.write(bind(at_cell // (tiles * EDGE)), n, total[0])
 
 
-def _registers(packing: GpuPacking) -> Any:
+def registers(packings: Sequence[GpuPacking], paired: bool = False) -> Any:
     """A bound of registers where ptxas would take a few too many for two workgroups on a
     multiprocessor, of which one computes while the other waits for its words; where joined planes
-    take more, as many as there are for one."""
-    how = packing.scheme
+    take more, as many as there are for one. paired: x is given in pairs."""
+    bounds = {_workgroups(packing.scheme, paired) for packing in packings}
+    least = min(bounds - {0}, default=0)
+    return mma.workgroups(least) if least else nullcontext()
+
+
+def _workgroups(how: Scheme, paired: bool) -> int:
+    """On a multiprocessor; 0 = no bound is needed."""
     if how.bits in (5, 6) and not how.table:
-        return mma.workgroups(1)
-    return mma.workgroups(2) if how.block and how.bits == 4 else nullcontext()
+        return 1
+    return 2 if (how.block and how.bits == 4) or (paired and how.table and how.bits == 5) else 0
 
 
 def _tiles(n_out: int) -> int:
@@ -99,17 +141,21 @@ class _Products:
     """The sums of a warp."""
 
     def __init__(
-        self, reader: WeightReader, x: Any, found: TileRows, lane: Expr, first: Expr, tiles: int
+        self, reader: WeightReader, x: Any, found: TileRows, lane: Expr, tiles: list[Expr]
     ) -> None:
         self.reader, self.x, self.x_row = reader, x, found.x_row(bind(lane // UNITS))
-        self.tiles = [bind(found.w_row((first + i) * EDGE) // EDGE) for i in range(tiles)]
+        self.paired = str(x.dtype) == "uint32"
+        if self.paired:
+            width, unit = int(x.shape[1]), lane % UNITS * (UNIT // 2)
+            self.x_row = bind(self.x_row * width + unit)
+        self.tiles = tiles
         count = x.shape[0]
         scheme = reader.packing.scheme
         self.span = span_of(reader.packing.k, scheme.bits)
         self.codes = codes_of(reader.packing, count)
         self.excess = [] if scheme.is_float else self._held_excess(count)
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
-        self.sums = _sums(tiles)
+        self.sums = _sums(len(tiles))
 
     def _held_excess(self, count: Expr) -> list[list[Expr]]:
         """The pairs of a matrix of constants, for each of the two sides."""
@@ -173,6 +219,8 @@ class _Products:
 
     def _x(self, stretch: Expr) -> list[Expr]:
         """Unit t of a stretch in pairs, in the order of the codes."""
+        if self.paired:  # the row is this lane's first word
+            return mma.words(self.x[0, self.x_row + stretch * (UNITS * UNIT // 2)])
         values = load(self.x, self.x_row, (stretch * UNITS + self.lane.t) * UNIT, UNIT)
         pairs, order = Local(UNIT // 2, "uint32"), self.codes.columns
         for i in range(UNIT // 2):

@@ -8,8 +8,10 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH, Placed, TileRow
+from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, Placed, TileRow
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import Scaling, WeightReader
+from mlcc_compiler.kernels.gpu.linear.work_item import TileRows
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32
 
 LANES = 32
@@ -20,6 +22,23 @@ SUMS = 4
 """Of a lane, for 16 rows of W and 8 rows of x: rows g and g + 8 by columns 2 t and 2 t + 1."""
 _VECTOR = 4
 """Words of a load."""
+
+
+def follow(count: int, n_out: int, packing: GpuPacking) -> bool:
+    """Whether none of `count` neighbouring tiles can be beyond the end: all follow from the first,
+    in one register."""
+    return n_out % (count * EDGE) == 0 and len(packing.parts) == 1
+
+
+def tiles_of(
+    found: TileRows, first: Expr, count: int, n_out: int, packing: GpuPacking
+) -> list[Expr]:
+    """Emit the places in W of `count` neighbouring tiles of 16 rows of `n_out`, from tile `first`
+    on."""
+    if follow(count, n_out, packing):
+        start = bind(found.w_row(first * EDGE) // EDGE)
+        return [start + i for i in range(count)]
+    return [bind(found.w_row((first + i) * EDGE) // EDGE) for i in range(count)]
 
 
 @dataclass(frozen=True)

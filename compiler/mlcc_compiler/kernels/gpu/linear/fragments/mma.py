@@ -56,6 +56,14 @@ __device__ __forceinline__ unsigned mlcc_multiply_add(unsigned a, unsigned b, un
 }
 """
 
+_WORDS = """
+__device__ __forceinline__ void mlcc_words(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+    const void* from) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(from));
+}
+"""
+
 _KEPT = """
 __device__ __forceinline__ int mlcc_kept(int number) {
   int same;
@@ -116,6 +124,15 @@ def kept(number: Expr) -> Expr:
     found = Local(1, "int32")
     found[0] = T.cuda.func_call("mlcc_kept", number, source_code=_KEPT, return_type="int32")
     return found[0]
+
+
+def words(cell: Any) -> list[Expr]:
+    """Emit the load of four words of memory, here and not earlier: the compiler would load those of
+    later steps too, in registers that it has not."""
+    found = Local(4, "uint32")
+    cells = [found[i] for i in range(4)]
+    T.evaluate(T.cuda.func_call("mlcc_words", *cells, T.address_of(cell), source_code=_WORDS))
+    return cells
 
 
 def held(words: Sequence[int], count: Expr) -> list[Expr]:

@@ -14,7 +14,7 @@ from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import Tile
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
-from mlcc_compiler.kernels.gpu.linear.fragments.rounded import COUNTERS, SUMS, Rounded
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded import SHARED_TILES, SUMS, Rounded
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, when
 
@@ -26,6 +26,9 @@ _THREADS = LANES * WARPS
 
 Write = Callable[[Expr, Expr], None]
 """Called with a cell of the tile and its sum."""
+After = Callable[[Expr], None]
+"""Called with a tile's number over the rows of x, by the workgroup that wrote its products, all of
+whose threads do so."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,23 @@ class SplitK:
     columns: int
     rows: Expr
     allowed: bool = True
+    others: int = 0
+    """Columns of tiles of the launch's other weights."""
+    first: int = 0
+    """Of these columns, counted with the others."""
+
+    @property
+    def all_columns(self) -> int:
+        """With those of the other weights."""
+        return self.columns + self.others
 
     @property
     def most(self) -> int:
         """Parts of all tiles of a column together."""
         cells = self.tile.rows * self.tile.columns
         parts = min(_MULTIPROCESSORS * self.tile.workgroups, SUMS // cells)
-        return parts // self.columns if self.allowed and self.columns <= COUNTERS else 0
+        columns = self.all_columns
+        return parts // columns if self.allowed and columns <= SHARED_TILES else 0
 
     @property
     def parts(self) -> Expr:
@@ -61,7 +74,7 @@ class SplitK:
     @property
     def grid(self) -> tuple[int, Expr]:
         """Workgroups."""
-        return self.columns, self.rows * self.parts
+        return self.all_columns, self.rows * self.parts
 
     def place(self, column: Expr, y: Expr) -> PartOfTile:
         """The part of a workgroup; emits arithmetic."""
@@ -97,39 +110,59 @@ class PartOfTile:
         return begin, bind(tirx.min(begin + each, int32(steps)))
 
     def write(
-        self, put: Callable[[Write], None], found: TileRows, x: Rounded, thread: Expr
+        self,
+        put: Callable[[Write], None],
+        found: TileRows,
+        x: Rounded,
+        thread: Expr,
+        after: After | None = None,
     ) -> None:
-        """Emit found.write of all sums. put: emits the writing of this workgroup's."""
+        """Emit found.write of all sums. put: emits the writing of this workgroup's. after: emits
+        what follows once the tile is written."""
         columns = self.split.tile.columns
         first = bind(self.column * columns)
 
         def write(at: Expr, value: Expr) -> None:
             found.write(bind(at // columns), bind(first + at % columns), value)
 
+        def whole() -> None:
+            put(write)
+            if after is not None:
+                after(self.row)
+
         if isinstance(self.parts, int):
             if self.parts == 1:
-                put(write)
+                whole()
             else:
-                self._exchange(put, write, x, thread)
+                self._exchange(put, write, x, thread, after)
             return
         with T.If(self.parts > 1):
             with T.Then():
-                self._exchange(put, write, x, thread)
+                self._exchange(put, write, x, thread, after)
             with T.Else():
-                put(write)
+                whole()
 
     def _exchange(
-        self, put: Callable[[Write], None], write: Write, x: Rounded, thread: Expr
+        self,
+        put: Callable[[Write], None],
+        write: Write,
+        x: Rounded,
+        thread: Expr,
+        after: After | None,
     ) -> None:
-        tile, cells = self.split.tile, self.split.tile.rows * self.split.tile.columns
-        number = bind(self.row * self.split.columns + self.column)
+        split, tile = self.split, self.split.tile
+        cells = tile.rows * tile.columns
+        number = bind(self.row * split.all_columns + split.first + self.column)
         of_tile = bind(number * self.parts * cells)
         own = bind(of_tile + self.part * cells)
         put(lambda at, value: store(x.sums, value, own + at))
         last = async_copy.is_last(x.counters[number], self.parts)
-        with when(last), T.serial(tile.rows * tile.columns // _THREADS) as i:
-            at, total = bind(int32(i) * _THREADS + thread), Local()
-            total[0] = x.sums[of_tile + at]
-            with T.serial(self.parts - 1) as other:
-                total[0] = total[0] + x.sums[of_tile + (int32(other) + 1) * cells + at]
-            write(at, total[0])
+        with when(last):
+            with T.serial(tile.rows * tile.columns // _THREADS) as i:
+                at, total = bind(int32(i) * _THREADS + thread), Local()
+                total[0] = x.sums[of_tile + at]
+                with T.serial(self.parts - 1) as other:
+                    total[0] = total[0] + x.sums[of_tile + (int32(other) + 1) * cells + at]
+                write(at, total[0])
+            if after is not None:
+                after(self.row)
