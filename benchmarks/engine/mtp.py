@@ -5,6 +5,13 @@
     mlcc compile demo-mtp-1b --mtp --max-batch 16 --max-rows 64 --context 512 -o FOLDER
     python -m benchmarks.engine.mtp FOLDER [--how off mtp:1 mtp:3 lookup] [--at-once 1 4 16]
 
+An EAGLE-3 head instead of a layer:
+
+    python examples/demo/train_eagle.py --output demo-eagle
+    python -m benchmarks.models.padded_checkpoint examples/demo/model demo-1b --head demo-eagle
+    mlcc compile demo-1b --draft-head demo-1b-eagle --max-batch 16 --max-rows 64 --context 512 \
+        -o FOLDER
+
 The ways take turns. A rate is of tokens after each answer's first, over the time from its first
 token to its end, times the answers at once; the table has the medians of all turns, and beside them
 rates by each answer's least time of all turns, which other processes disturb less. Answers are
