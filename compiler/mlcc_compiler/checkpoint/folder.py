@@ -18,6 +18,7 @@ from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.formats.open import check_method, open_tensors
 from mlcc_compiler.checkpoint.name_maps import name_rules
 from mlcc_compiler.checkpoint.safetensors import Tensors
+from mlcc_compiler.checkpoint.tokenizer import mistral_template
 from mlcc_compiler.checkpoint.tokenizer.added_tokens import AddedTokens, read_added_tokens
 from mlcc_compiler.checkpoint.tokenizer.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import (
@@ -59,13 +60,17 @@ class Checkpoint:
         check_method(path, outer)
         tokenizer_config = read_object(path, "tokenizer_config.json") or {}
         processor = read_object(path, "chat_template.json") or {}
+        templates = read_chat_templates(path, tokenizer_config, processor)
+        if not templates and outer.get("model_type") in mistral_template.FAMILIES:
+            templates = {DEFAULT: mistral_template.VOXTRAL}
+            notes = (*notes, mistral_template.NOTE)
         return cls(
             folder=path,
             config=flatten_config(outer),
             outer_config=outer,
             generation_config=read_object(path, "generation_config.json") or {},
             tokenizer_config=tokenizer_config,
-            chat_templates=read_chat_templates(path, tokenizer_config, processor),
+            chat_templates=templates,
             notes=notes,
         )
 

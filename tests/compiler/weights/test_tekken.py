@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.tokenizer import mistral_template
 from mlcc_compiler.checkpoint.tokenizer.tekken import NAME, tokenizer_of
 from mlcc_compiler.checkpoint.tokenizer.tiktoken import CUTS
 from mlcc_compiler.checkpoint.tokenizer.tokenizer_files import check_tokenizer, tokenizer_json
@@ -88,3 +91,41 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     write(tmp_path, {**whole, "vocab": whole["vocab"][1:]})
     with pytest.raises(CheckpointError, match="misses a byte or a rank"):
         tokenizer_json(tmp_path)
+
+
+def user(*parts: str) -> dict[str, Any]:
+    """A message of texts, and of sounds where there is none."""
+    content = [{"type": "text", "text": part} if part else {"type": "audio"} for part in parts]
+    return {"role": "user", "content": content}
+
+
+@pytest.mark.parametrize(
+    ("messages", "wanted"),
+    [
+        ([user("Hi  there")], "<s>[INST]Hi  there[/INST]"),
+        ([user("", "What?")], "<s>[INST][BEGIN_AUDIO][AUDIO]What?[/INST]"),
+        (
+            [user("First", "", "", " What?", "more"), {"role": "assistant", "content": " ok"},
+             {"role": "user", "content": "again"}],
+            "<s>[INST]First[BEGIN_AUDIO][AUDIO][BEGIN_AUDIO][AUDIO] What?\n\nmore[/INST] ok</s>"
+            "[INST]again[/INST]",
+        ),
+        (
+            [{"role": "system", "content": "Be nice"}, user("Hi"),
+             {"role": "assistant", "content": "x"}, user("y")],
+            "<s>[SYSTEM_PROMPT]Be nice[/SYSTEM_PROMPT][INST]Hi[/INST]x</s>[INST]y[/INST]",
+        ),
+    ],
+)  # fmt: skip
+def test_a_voxtral_is_asked_as_mistral_common_asks_it(
+    tmp_path: Path, messages: list[dict[str, Any]], wanted: str
+) -> None:
+    """The texts are those of mistral-common 1.x of version v11, with one [AUDIO] a sound."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "voxtral", "vocab_size": 9}))
+    (tmp_path / "model.safetensors").touch()
+    found = Checkpoint.open(tmp_path)
+    assert found.notes == (mistral_template.NOTE,)
+    template = ChatTemplate(found.chat_template, {}, ("<s>", "[INST]"), (), ("[AUDIO]",))
+    assert template.render(messages).text == wanted
+    (tmp_path / "chat_template.jinja").write_text("mine")
+    assert Checkpoint.open(tmp_path).chat_template == "mine"
