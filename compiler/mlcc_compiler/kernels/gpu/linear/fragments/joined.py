@@ -151,15 +151,16 @@ class _Joined:
         grid = sum(counts), self.members[0][1].blocks(gemv.COLUMNS)
         registers = gemv.registers(self.forms, str(self.x.dtype) == "uint32")
         with launch(grid, (LANES, WARPS)) as (block, y, lane, warp), registers:
-            cells, number = gemv.Cells(sizes), shared((1,), "int32")
-            store(number, block, 0)
+            cells, number = gemv.Cells(sizes), shared((1,), "int32") if pairs else None
+            if number is not None:
+                store(number, block, 0)
 
             def emit(member: int, first: int) -> None:
                 at = bind(block - first), y, lane, warp
                 gemv.tile_products(*self.members[member], gemv.COLUMNS, at, cells)
 
             _by_block(block, counts, emit)
-            if pairs and self.gated is not None:
+            if number is not None and self.gated is not None:
                 tile, place = (gemv.COLUMNS, min(widths)), (bind(number[0]), int32(0))
                 self.gated.after(self.rounded, tile, place, bind(warp * LANES + lane))
         if self.gated is not None and not pairs:
