@@ -57,7 +57,7 @@ MTP_FAMILIES = [
     "llama", "qwen2-window", "qwen3", "qwen3_next-experts", "qwen3_5", "qwen3_5_moe", "glm4_moe",
     "glm4_moe_lite", "deepseek_v3", "mimo", "ernie4_5_moe", "nemotron_h-experts",
 ]  # fmt: skip
-MTP_BY_DEFAULT = {("llama", "webgpu"), ("mimo", "metal")}
+MTP_BY_DEFAULT = {("llama", "webgpu"), ("qwen3", "metal")}
 """The others with --long only: their layers' kernels are those of the models above."""
 
 

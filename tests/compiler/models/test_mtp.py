@@ -211,6 +211,7 @@ def test_heads_of_drafts_by_recipe(tmp_path: Path) -> None:
     ("case", "changes"),
     [
         ("gpt_oss", {}),
+        ("gemma3", {}),
         pytest.param("qwen3", {"use_sliding_window": True, "sliding_window": 8,
                                "max_window_layers": 3}, marks=pytest.mark.long),
     ],
@@ -250,9 +251,10 @@ def test_drafted_answers_equal_transformers(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_answers_that_a_head_drafts_beside_windows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["gpt_oss", "gemma3"])
+def test_answers_that_a_head_drafts_beside_windows(case: str, tmp_path: Path) -> None:
     model, head = tmp_path / "model", tmp_path / "head"
-    oracle = make_eagle_checkpoint(model, head, case="gpt_oss")
+    oracle = make_eagle_checkpoint(model, head, case=case)
     check_drafted(oracle, model, tmp_path / "out", draft_head=head)
 
 

@@ -13,6 +13,8 @@ from mlcc_compiler.models.fields import HfConfig, layer_types, optional, require
 from mlcc_compiler.models.rope import Rope
 
 Layer = gemma2.Layer
+EAGLE_HEADS = True
+"""Whether EAGLE-3 heads are read for it; it has no layer of its own that drafts."""
 
 DEFAULTS = gemma2.DEFAULTS | {
     "vocab_size": 262208,
