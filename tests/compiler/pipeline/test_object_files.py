@@ -97,7 +97,12 @@ def test_a_process_looks_for_old_objects_once_and_then_after_a_sixteenth(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     small, looks = FileCache("kernels", 1600), list[Any]()
     look = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: looks.append(path) or look(path))
+
+    def counted(folder: Any) -> Any:
+        looks.append(folder)
+        return look(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
     for i in range(21):
         small.store(str(i), bytes(50))  # a sixteenth is two of them
         small.trim()
