@@ -1,6 +1,6 @@
 """The machine code of linear layers does not get longer: compiled for sm_90 and counted.
 
-The counts and what they were before: docs/notes/cuda_counts.md.
+The counts and what they were before: docs/notes/cuda_kernels.md.
 """
 
 from __future__ import annotations
