@@ -59,7 +59,7 @@ EXECUTOR = ROOT / "runtime" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 SERVER_PAGE = ROOT / "web" / "tools" / "server_page.py"
 PAGE = ROOT / "runtime" / "mlcc" / "server" / "page"
-WORKERS = min(6, (os.cpu_count() or 1) + 2)
+WORKERS = min(4, (os.cpu_count() or 1) + 1)
 """Tests that run at once: with one a core, an eighth of the time would go into waiting for
 processes, browsers and disks."""
 AT_ONCE = ("-rs", "-n", str(WORKERS), "--dist=loadfile", "--no-loadscope-reorder")

@@ -145,5 +145,5 @@ def test_too_large_a_body(http: httpx.Client, chunked: bool) -> None:
 
 
 def test_no_such_address_and_no_such_method(http: httpx.Client) -> None:
-    error_of(http.get("/v2/nothing"), 404)
+    error_of(http.get("/v9/nothing"), 404)
     error_of(http.get("/v1/chat/completions"), 405)
