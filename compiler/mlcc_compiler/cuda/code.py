@@ -26,7 +26,7 @@ from mlcc_targets.cuda_files import toolkit
 
 _INSTALL = 'pip install "mlcc[cuda]"'
 _FLAGS = ("--fatbin", "-O3", "-std=c++17", "-w", "-Xptxas", "-v")
-_FORMAT = "cuda 1"
+_FORMAT = "cuda 2"
 """Part of every key of the cache; raised when its entries change."""
 
 

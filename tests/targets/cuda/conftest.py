@@ -15,7 +15,6 @@ from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 from tests.helpers import needs, shared
@@ -46,7 +45,7 @@ def demo_models(emulated: None) -> dict[str, Model]:
     folder, checkpoint = shared.folder("cuda-demo"), Checkpoint.open(DEMO)
     options = Options(quant="q4", context=256, max_batch=4, max_step_tokens=32)
     with pytest.MonkeyPatch.context() as patch, FileLock(folder / "lock"):
-        patch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
+        emulation.replace_nvcc(patch)
         for name in ("cuda", "reference"):
             if not (folder / name).is_dir():
                 compile_model(checkpoint, get_target(name), folder / name, options, Progress())

@@ -48,7 +48,7 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 @pytest.fixture(autouse=True, params=["ascending", "descending"])
 def on_cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
+    emulation.replace_nvcc(monkeypatch)
     monkeypatch.setattr(gpu_kernels, "compiled", lambda f, gpu, arguments: compiled(f, arguments))
     for module in (gpu_kernels, linear):
         monkeypatch.setattr(module, "device", lambda: tvm.device("cuda", 0))

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: Any, emulated: None) -> Path:
     folder.mkdir()
     python = pack.write_runtime(folder, numpy=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
+        emulation.replace_nvcc(patch)
         libraries.prepare(folder / "cuda", "cuda", ["tiny"], ["q4"], "sm_90", prompts=0)
         _record(folder / "kernels", patch)
     libraries.prepare(folder / "vulkan", "vulkan", ["tiny"], ["q4"], prompts=2)

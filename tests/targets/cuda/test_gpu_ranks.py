@@ -24,7 +24,6 @@ from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, cuda_files, get_target
 from tests.e2e.demo.equality import compare, greedy_tokens
@@ -69,7 +68,7 @@ def folders(tmp_path_factory: Any, emulated: None) -> dict[str, Path]:
     checkpoint = Checkpoint.open(write_checkpoint(folder / "model"))
     common = {"quant": "q8", "context": 128, "max_batch": 4, "max_step_tokens": 32}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
+        emulation.replace_nvcc(patch)
         for name, ranks in (("reference", 1), ("cuda", 2)):
             options = Options(**common, ranks=ranks)
             compile_model(checkpoint, get_target(name), folder / name, options, Progress())
