@@ -85,7 +85,10 @@ def test_how_rows_are_cut() -> None:
     assert found[1000, 64] == Slices(1000, 256) and found[1, 256].count == 1
 
 
-@pytest.mark.parametrize("vocab, count", [(32, 300), (1000, 300), (151936, 150), (262144, 100)])
+@pytest.mark.parametrize(
+    "vocab, count",
+    [(32, 300), (1000, 300), (151936, 150), pytest.param(262144, 100, marks=pytest.mark.long)],
+)
 def test_distribution_over_slices(vocab: int, count: int) -> None:
     """Chi-square of draws against the twin's probabilities, tokens of about a sixteenth together:
     of a row's slices each has some of them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.ir._tvm import ir, tirx, tvm
 from mlcc_compiler.kernels import kernel_set_for
@@ -33,6 +35,7 @@ def text(module: ir.IRModule, target: Target, pipeline: str) -> str:
     return str(built.imports[0].inspect_source())
 
 
+@pytest.mark.long  # kernels' results are tested by their own tests: this is for another TVM
 def test_the_text_is_that_of_tvms_passes() -> None:
     """To the letter. (WGSL differs in the order of addends.)"""
     target = get_target("metal")

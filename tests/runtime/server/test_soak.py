@@ -20,10 +20,10 @@ REQUESTS, CLIENTS, KILLS, SLEEPS = 260, 8, 3, 2
 TOY_VOCABULARY = 90
 
 
-LONG = [pytest.param(kind, marks=pytest.mark.long) for kind in ("plain", "grpc")]
+LONG = [pytest.param(kind, marks=pytest.mark.long) for kind in ("plain", "grpc", "tls")]
 
 
-@pytest.mark.parametrize("kind", ["tls", "sees", *LONG])
+@pytest.mark.parametrize("kind", ["sees", *LONG])
 def test_nothing_is_lost(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `plain` asks, `sees` does too, over the same HTTP/1.1."""
     monkeypatch.setattr(soak, "SAMPLES", 8)
