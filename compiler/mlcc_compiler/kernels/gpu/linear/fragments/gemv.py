@@ -69,7 +69,10 @@ def columns_of_workgroup(n_out: int) -> int:
 
 
 class Cells:
-    """Workgroup memory of `tile_products` for weights of so many rows, one of them at a time."""
+    """Workgroup memory of `tile_products`, for the widest of several weights.
+
+    sizes: rows of each weight; a workgroup multiplies one of them at a time.
+    """
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sums = shared((WARPS, max(map(columns_of_workgroup, sizes)) * COLUMNS))
