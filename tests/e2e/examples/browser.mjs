@@ -27,19 +27,20 @@ const context = await chromium.launchPersistentContext(profile, {
 });
 context.setDefaultTimeout(60_000);
 
-async function shown(page, field, button, answer, question) {
+/** What `answer` shows once the condition `ended` holds in the page. */
+async function shown(page, field, button, answer, question, ended) {
   await page.fill(field, question);
   await page.click(button);
-  await page.waitForFunction(
-    ([selector]) => /\d$/.test(document.querySelector(selector)?.textContent ?? ''),
-    [answer],
-  );
+  await page.waitForFunction(ended);
   return page.textContent(answer);
 }
 
 const page = await context.newPage();
 await page.goto(`${pageUrl}/?url=${encodeURIComponent(serverUrl)}`);
-const first = await shown(page, '#text', 'button', '.assistant', 'What is 17 + 25?');
+const first = await shown(
+  page, '#text', 'button', '.assistant', 'What is 17 + 25?',
+  () => document.querySelector('#log').ariaBusy === 'false',
+);
 await page.screenshot({ path: screenshot });
 
 const manager = await context.newPage();
@@ -51,7 +52,10 @@ const found = await manager.waitForFunction(async () => { // Chromium's PDF view
 const popup = await context.newPage();
 await popup.goto(`chrome-extension://${await found.jsonValue()}/popup.html`);
 await popup.fill('#url', serverUrl);
-const second = await shown(popup, '#question', '#ask', '#answer', 'What is 6 x 7?');
+const second = await shown(
+  popup, '#question', '#ask', '#answer', 'What is 6 x 7?',
+  () => !['', '...'].includes(document.querySelector('#answer').textContent),
+);
 await popup.screenshot({ path: screenshot.replace('.png', '-extension.png') });
 
 console.log(JSON.stringify({ page: first, extension: second }));

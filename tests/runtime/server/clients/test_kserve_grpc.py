@@ -289,7 +289,8 @@ def test_tls(tmp_path: Path) -> None:
 
 def test_a_drain_ends_what_runs_and_refuses_the_rest() -> None:
     with serving("--delay", "0.05") as (server, client):
-        answers = client.stream([request("toy", {"text_input": ["hello"]}, max_tokens=30)])
+        slow = request("toy", {"text_input": ["hello"]}, max_tokens=30, ignore_eos=True)
+        answers = client.stream([slow])
         first = next(answers)
         server.process.terminate()
         assert eventually(lambda: not client.call("ServerReady").ready, 10)

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from mlcc.util.machine import cpu_features
-from mlcc_compiler import object_files
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.cuda.code import DeviceCode
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets.cuda_files import include_folders
 from tests.helpers import shared
+from tests.helpers.emulators.no_code_cache import replace_cache
 from tools import packages
 
 HERE = Path(__file__).parent
@@ -116,23 +116,10 @@ def _elf_hash(name: str) -> bytes:
     return value.to_bytes(4, "little")
 
 
-class _NoCache:
-    """Takes the place of the cache of code, which must not keep what is for this device."""
-
-    def load(self, key: str) -> None:
-        return None
-
-    def store(self, key: str, data: bytes) -> None:
-        pass
-
-    def trim(self) -> None:
-        pass
-
-
 def replace_nvcc(patch: pytest.MonkeyPatch) -> None:
     """Compile libraries for this device, until the patch is undone."""
     patch.setattr(cuda_build, "compile_cuda", compile_cuda)
-    patch.setattr(object_files, "KERNELS", _NoCache())
+    replace_cache(patch)
 
 
 def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:

@@ -26,6 +26,7 @@ from mlcc_targets import Target, get_target
 from mlcc_targets.linking.linker import PACKAGE, run_zig
 from mlcc_targets.native.build import compiler, package
 from tests.helpers import shared
+from tests.helpers.emulators.no_code_cache import no_code_cache
 
 HERE = Path(__file__).parent
 _CREATE = "ffi.Module.create.metal"
@@ -104,7 +105,8 @@ def modules() -> Iterator[None]:
 
     tvm.register_global_func(_CREATE, create)
     try:
-        yield
+        with no_code_cache():
+            yield
     finally:
         tvm_ffi.registry.remove_global_func(_CREATE)
 
