@@ -93,6 +93,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "images: Qwen3-VL, experts": ("qwen3-vl-moe",),
     "images: Qwen3.5": ("qwen3.5-images",),
     "images in apps: `mlcc.h`, Kotlin, Swift": ("c-images", "kotlin-images", "swift-images"),
+    "sound in apps: `mlcc.h`, Kotlin, Swift": ("c-sound", "kotlin-sound", "swift-sound"),
     "sound: Whisper": ("whisper",),
     "sound in prompts: Qwen2-Audio": ("qwen2-audio",),
     "sound in prompts: Qwen2.5-Omni": ("qwen2.5-omni",),

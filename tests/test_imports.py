@@ -204,6 +204,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     assert set(seeing) == {  # in functions: without pictures, nothing needs Pillow
         f"runtime/mlcc/multimodal/{path} imports {name}"
         for path, names in {
+            "audio/flac.py": ("mlcc.util",),
             "audio/frames.py": ("mlcc.util",),
             "audio/sound.py": ("soundfile",),
             "packing.py": ("mlcc.util",),

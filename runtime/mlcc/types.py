@@ -46,7 +46,7 @@ class InputAudio(TypedDict, total=False):
     data: Required[str]
     """The file as base64."""
     format: Literal["wav", "flac", "mp3", "ogg"] | None
-    """What the file is; its first bytes decide. All but wav need the extra `audio`."""
+    """What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`."""
 
 
 class AudioPart(TypedDict, total=False):

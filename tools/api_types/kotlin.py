@@ -61,19 +61,25 @@ class Variant(NamedTuple):
 VARIANTS = {
     "String": Variant("Text", "One text."),
     "List<String>": Variant("Texts", "Several texts."),
-    "List<TextPart>": Variant("Parts", "A text in parts."),
+    "List<ContentPart>": Variant("Parts", "A text in parts, images and sounds."),
     "List<Int>": Variant("Tokens", "Ids of tokens."),
     "List<List<Int>>": Variant("TokenLists", "Several lists of ids of tokens."),
 }
 """Names of a union's types."""
+PART, PART_ABOUT = "ContentPart", "A part of a message: a text, an image or a sound."
+PART_TYPES = ("TextPart", "ImagePart", "AudioPart", "RefusalPart")
+"""What a message may have; predictions have texts alone."""
 INT = 2**31
 
 
 def render() -> str:
     """The whole file."""
     tables = [*PARTS, *BODIES]
-    shared = dict(block for table, _ in tables for block in named_types(table))
-    blocks = [HEADER, *shared.values()]
+    shared: dict[str, str] = {}
+    for table, _ in tables:
+        for name, block in named_types(table):
+            shared.setdefault(name, block)
+    blocks = [HEADER, *shared.values(), part_interface()]
     blocks += [request(table, about, (table, about) in BODIES) for table, about in tables]
     shapes = list(answers())
     blocks += [answer(shape, shapes) for shape in shapes if not shape.name.startswith("_")]
@@ -126,6 +132,19 @@ def union(name: str, field: Field, kind: Either) -> str:
     )
 
 
+def part_interface() -> str:
+    """What the types of parts have in common, and how they are told apart."""
+    rows = "".join(
+        f"    variant<{PART}, {name}, {name}>({{ it }}, {{ it }}),\n" for name in PART_TYPES
+    )
+    return (
+        f"{comment(PART_ABOUT)}@Serializable({PART}Serializer::class)\n"
+        f"public sealed interface {PART}\n\n"
+        f"internal object {PART}Serializer : "
+        f'UnionSerializer<{PART}>(\n    "dev.mlcc.{PART}",\n{rows})\n'
+    )
+
+
 def alternatives(kind: Either) -> Iterator[Any]:
     """The types of a union, in the order in which JSON is tried."""
     for part in (kind.plain, kind.array):
@@ -141,7 +160,8 @@ def request(table: Object, about: str, built: bool) -> str:
     )
     extra = [shorter_constructor(fields), builder(table.name, fields) if built else ""]
     inside = "\n".join(filter(None, extra))
-    body = f" {{\n{inside}}}" if inside else ""
+    body = f" : {PART}" if table.name in PART_TYPES else ""
+    body += f" {{\n{inside}}}" if inside else ""
     head = f"{comment(about + unbuilt(table))}@Serializable\npublic data class {table.name}"
     return f"{head}(\n{parameters}){body}\n"
 
@@ -226,9 +246,7 @@ def kotlin(kind: Any, field: Field) -> str:
     if isinstance(kind, Many):
         item = kind.item
         parts = isinstance(item, Custom) and all(isinstance(one, Object) for one in item.shapes)
-        return (
-            f"List<{kotlin(item.shapes[0] if parts else item, field)}>"  # the usual kind of parts
-        )
+        return f"List<{PART if parts else kotlin(item, field)}>"
     if isinstance(kind, ByToken):
         return f"Map<Int, {kotlin(kind.item, field)}>"
     if isinstance(kind, Custom):

@@ -31,7 +31,7 @@ export interface ImagePart {
 export interface InputAudio {
   /** The file as base64. */
   data: string;
-  /** What the file is; its first bytes decide. All but wav need the extra `audio`. */
+  /** What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`. */
   format?: 'wav' | 'flac' | 'mp3' | 'ogg' | null;
 }
 

@@ -46,7 +46,7 @@ def transcribe_command(
     silence: float | None,
     form: str,
 ) -> None:
-    """Transcribe each FILE (WAV; with the extra 'audio' also FLAC, Ogg and MP3).
+    """Transcribe each FILE (WAV or FLAC; with the extra 'audio' also Ogg and MP3).
 
     MODEL is a Whisper.
     """

@@ -185,6 +185,16 @@ class Module(Protocol):
         """float32 samples at another rate."""
         ...
 
+    def flac_stream(self, data: bytes, /) -> tuple[int, int, int, int]:
+        """Of a file: samples a second, channels, samples of each (0 = unknown), and the byte of the
+        first frame."""
+        ...
+
+    def flac(self, data: bytes, place: int, most: int, /) -> tuple[bytearray, int]:
+        """float32 samples of the frames from byte `place` on, until there are `most` or more, and
+        the byte behind them."""
+        ...
+
     def resize(
         self, pixels: bytes, width: int, height: int, filter: int, to_width: int, to_height: int, /
     ) -> bytearray:

@@ -287,6 +287,21 @@ MLCC_API mlcc_executor_status mlcc_executor_gemma3n_log_mel(const float* samples
 MLCC_API mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to,
                                                      float* out, int64_t made);
 
+// What a FLAC file says of itself.
+typedef struct {
+  int32_t rate, channels, bits;
+  int64_t samples;  // of each channel; 0: unknown
+  int64_t first;    // byte of the first frame
+} mlcc_flac;
+
+// Reads it. MLCC_ARGUMENT: no FLAC, or damaged. Needs no executor.
+MLCC_API mlcc_executor_status mlcc_executor_flac_stream(const uint8_t* data, int64_t size, mlcc_flac* stream);
+
+// Decodes whole frames of a FLAC file from byte `place` on, until there are `most` samples or more, or the file ends:
+// the means of the channels, between -1 and 1, to `out`, which has room for most + 65536. `place` moves behind them.
+MLCC_API mlcc_executor_status mlcc_executor_flac(const uint8_t* data, int64_t size, int64_t* place, int64_t most,
+                                                 float* out, int64_t* made);
+
 // Frees everything. NULL does nothing. No other call may be running or follow.
 MLCC_API void mlcc_executor_close(mlcc_executor* executor);
 

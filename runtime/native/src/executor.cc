@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "model/model.h"
+#include "multimodal/flac.h"
 #include "multimodal/log_mel.h"
 #include "multimodal/resample.h"
 #include "multimodal/resize.h"
@@ -262,6 +263,20 @@ mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count,
   return guarded([=] {
     mlcc::require(from > 0 && mlcc::resampled_count(count, from, to) == made, MLCC_ARGUMENT, "room for other samples");
     mlcc::resample(samples, count, from, to, out);
+  });
+}
+
+mlcc_executor_status mlcc_executor_flac_stream(const uint8_t* data, int64_t size, mlcc_flac* stream) {
+  return guarded([=] { *stream = mlcc::flac_stream(data, size); });
+}
+
+mlcc_executor_status mlcc_executor_flac(const uint8_t* data, int64_t size, int64_t* place, int64_t most, float* out,
+                                        int64_t* made) {
+  return guarded([=] {
+    const mlcc_flac stream = mlcc::flac_stream(data, size);
+    for (*made = 0; *made < most && *place < size;) {
+      *made += mlcc::flac_frame(data, size, stream, place, out + *made);
+    }
   });
 }
 

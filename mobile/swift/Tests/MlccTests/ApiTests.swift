@@ -46,6 +46,15 @@ import Testing
         #expect(try value(Message.self, text) == message)
     }
 
+    @Test func filesArePartsOfMessages() throws {
+        let file = Data([0x52, 0x49, 0x46, 0x46])
+        let sound = #"{"input_audio":{"data":"UklGRg=="},"type":"input_audio"}"#
+        let image = #"{"image_url":"data:image/*;base64,UklGRg==","type":"image_url"}"#
+        #expect(try json(ContentPart.soundFile(file)) == sound)
+        #expect(try json(ContentPart.imageFile(file)) == image)
+        #expect(try value(ContentPart.self, sound) == .soundFile(file))
+    }
+
     @Test func anUnknownWordIsKept() throws {
         #expect(try value(FinishReason.self, #""tomorrow""#).rawValue == "tomorrow")
         #expect(FinishReason.toolCalls == FinishReason(rawValue: "tool_calls"))

@@ -75,7 +75,7 @@ INPUT_AUDIO = Object(
         honoured(
             "format",
             Text(FORMATS),
-            "What the file is; its first bytes decide. All but wav need the extra `audio`.",
+            "What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`.",
         ),
     ),
 )

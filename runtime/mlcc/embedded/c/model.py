@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from mlcc.api.errors import CancelledError, EngineDiedError, error_body, interna
 from mlcc.artifact.text_files import TOKENIZER
 from mlcc.embedded.c.codes import Code, Kind, NoCallbackError, StalledError, Trim, code_of
 from mlcc.embedded.c.engine import InProcessClient
+from mlcc.embedded.c.form import form_in_memory
 from mlcc.embedded.c.images import HostImages
 from mlcc.embedded.c.options import Options
 from mlcc.embedded.c.tokenizer import HostTokenizer
@@ -24,7 +25,7 @@ from mlcc.limits import body_bytes
 from mlcc.model.model import Model, ModelText
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.service.adapters import AdapterFolders
-from mlcc.service.http.types import error_response
+from mlcc.service.http.types import FormPart, error_response
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
 from mlcc.util.executor_library import why_absent
@@ -166,7 +167,7 @@ class HostedModel:
         reply = self._live[call] = EventReply(self, call)
         try:
             verb, target, names = (part.decode() for part in (method, path, headers))
-            if not isinstance(json.loads(names), dict):
+            if not isinstance(known := json.loads(names), dict):
                 raise ValueError("the headers are no JSON object")
         except ValueError as error:
             message = f"method, path or headers cannot be read: {error}"
@@ -175,9 +176,12 @@ class HostedModel:
         async def read() -> bytes:
             return body
 
+        def form(most: int) -> AsyncIterator[FormPart]:
+            return form_in_memory(known, body, most)
+
         def start() -> None:
             if self._calls is not None:
-                reply.call = self._calls.start(verb, target, names, read, reply)
+                reply.call = self._calls.start(verb, target, names, read, reply, form)
             elif self._state == "background":
                 reply.answer(BackgroundError(_IN_BACKGROUND, code="in_background"))
             else:

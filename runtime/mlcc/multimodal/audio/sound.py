@@ -1,4 +1,4 @@
-"""Decodes a file to mono samples at 16 kHz: WAV here, FLAC, Ogg and MP3 by soundfile (the extra
+"""Decodes a file to mono samples at 16 kHz: WAV and FLAC here, Ogg and MP3 by soundfile (the extra
 `audio`). Other formats are refused by name."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ MOST_SECONDS = 2 * 60 * 60
 MOST_SAMPLES = MOST_SECONDS * 48_000 * 2
 """Samples of all channels: a file of 25 MB may hold silence of far more."""
 _HINT = "convert it with `ffmpeg -i FILE -ar 16000 -ac 1 out.wav`"
-_BY_SOUNDFILE = {b"fLaC": "FLAC", b"OggS": "Ogg", b"ID3": "MP3"}
+_FLAC = b"fLaC"
+_BY_SOUNDFILE = {b"OggS": "Ogg", b"ID3": "MP3"}
 _OTHERS = {b"\x1aE\xdf\xa3": "WebM", b"caff": "CAF", b"#!AMR": "AMR", b"FORM": "AIFF"}
 _HEAD = 16
 Source = tuple[int, "Iterator[array[float]]"]
@@ -36,7 +37,7 @@ def decode(
     kind = kind_of(file.read(_HEAD))
     file.seek(0)
     try:
-        rate, pieces = (_wave if kind == "WAV" else _by_soundfile)(file, most)
+        rate, pieces = _DECODERS.get(kind, _by_soundfile)(file, most)
         samples = _joined(pieces) if rate == RATE else resampled(pieces, rate, kernels)
     except (MlccError, MemoryError):
         raise
@@ -60,6 +61,8 @@ def kind_of(data: bytes) -> str:
     not installed."""
     if data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE":
         return "WAV"
+    if data[:4] == _FLAC:
+        return "FLAC"
     layer = _mpeg_layer(data)
     decoded = "MP3" if layer == 3 else _marked(data, _BY_SOUNDFILE)
     if decoded:
@@ -105,7 +108,7 @@ def _wave(file: IO[bytes], most_seconds: int) -> Source:
         return _by_soundfile(file, most_seconds)
     rate, channels = opened.getframerate(), opened.getnchannels()
     _check(opened.getnframes(), rate, channels, most_seconds)
-    values = _DECODERS[opened.getsampwidth()]
+    values = _WIDTHS[opened.getsampwidth()]
     pieces = iter(lambda: opened.readframes(rate), b"")
     return rate, (_mono(values(raw), channels) for raw in pieces)
 
@@ -128,7 +131,7 @@ def _of_24_bits(raw: bytes) -> array[float]:
     return _of_ints("i", 2.0**-31)(bytes(wide))
 
 
-_DECODERS: dict[int, Callable[[bytes], array[float]]] = {
+_WIDTHS: dict[int, Callable[[bytes], array[float]]] = {
     1: lambda raw: array("f", [(value - 128) / 128 for value in raw]),
     2: _of_ints("h", 2.0**-15),
     3: _of_24_bits,
@@ -145,6 +148,15 @@ def _mono(values: array[float], channels: int) -> array[float]:
     return array("f", [sum(each) / channels for each in zip(*parts)])  # noqa: B905
 
 
+def _flac(file: IO[bytes], most_seconds: int) -> Source:
+    from mlcc.multimodal.audio.flac import FlacFile
+
+    opened = FlacFile(file.read())
+    stream = opened.stream
+    _check(stream.samples, stream.rate, stream.channels, most_seconds)
+    return stream.rate, opened.pieces(min(most_seconds * stream.rate, MOST_SAMPLES))
+
+
 def _by_soundfile(file: IO[bytes], most_seconds: int) -> Source:
     import soundfile
 
@@ -153,6 +165,10 @@ def _by_soundfile(file: IO[bytes], most_seconds: int) -> Source:
     _check(opened.frames, rate, opened.channels, most_seconds)
     blocks = opened.blocks(rate, dtype="float32", always_2d=True)
     return rate, (array("f", each.mean(axis=1, dtype="float32").tobytes()) for each in blocks)
+
+
+_DECODERS: dict[str, Callable[[IO[bytes], int], Source]] = {"WAV": _wave, "FLAC": _flac}
+"""By format; soundfile decodes the others."""
 
 
 def _bad(why: str, code: str = "invalid_file") -> InvalidRequestError:

@@ -227,6 +227,8 @@ PyMethodDef functions[] = {
     {"usm_log_mel", usm_log_mel, METH_VARARGS, nullptr},
     {"gemma3n_log_mel", gemma3n_log_mel, METH_VARARGS, nullptr},
     {"resample", resample, METH_VARARGS, nullptr},
+    {"flac_stream", flac_stream, METH_O, nullptr},
+    {"flac", flac, METH_VARARGS, nullptr},
     {"resize", resize, METH_VARARGS, nullptr},
     {"resize_rows", resize_rows, METH_VARARGS, nullptr},
     {"webgpu", webgpu, METH_VARARGS, nullptr},

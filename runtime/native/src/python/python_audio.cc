@@ -71,4 +71,35 @@ PyObject* resample(PyObject*, PyObject* arguments) {
   });
 }
 
+// A file -> (samples a second, channels, samples of each channel or 0, byte of the first frame).
+PyObject* flac_stream(PyObject*, PyObject* data) {
+  return guarded([=] {
+    if (PyBytes_Size(data) < 0) throw Raised{};
+    mlcc_flac stream{};
+    call(mlcc_executor_flac_stream, reinterpret_cast<const uint8_t*>(PyBytes_AsString(data)),
+         int64_t{PyBytes_Size(data)}, &stream);
+    return Py_BuildValue("(iiLL)", int{stream.rate}, int{stream.channels}, static_cast<long long>(stream.samples),
+                         static_cast<long long>(stream.first));
+  });
+}
+
+// (file, byte of a frame, most) -> (mono samples of whole frames, as a bytearray; the byte behind them).
+PyObject* flac(PyObject*, PyObject* arguments) {
+  return guarded([=] {
+    PyObject* data = nullptr;
+    long long first = 0;
+    int most = 0;
+    parse(arguments, "SLi", &data, &first, &most);
+    if (most < 1) raise(MLCC_ARGUMENT, "no samples");
+    constexpr Py_ssize_t kFloat = sizeof(float);
+    Held made_of(PyByteArray_FromStringAndSize(nullptr, kFloat * (Py_ssize_t{most} + 65536)));
+    int64_t place = first, made = 0;
+    call(mlcc_executor_flac, reinterpret_cast<const uint8_t*>(PyBytes_AsString(data)), int64_t{PyBytes_Size(data)},
+         &place, int64_t{most}, reinterpret_cast<float*>(PyByteArray_AsString(made_of.get())), &made);
+    Held samples(PyByteArray_FromStringAndSize(PyByteArray_AsString(made_of.get()),
+                                               static_cast<Py_ssize_t>(kFloat * made)));
+    return Py_BuildValue("(NL)", samples.release(), static_cast<long long>(place));
+  });
+}
+
 }  // namespace mlcc::python

@@ -55,7 +55,7 @@ extension ImageReference: ExpressibleByStringLiteral {
     public init(stringLiteral value: String) { self = .text(value) }
 }
 
-/// What the file is; its first bytes decide. All but wav need the extra `audio`.
+/// What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`.
 public struct Format: RawRepresentable, Codable, Hashable, Sendable {
     /// The word in JSON; a later version may have others than these.
     public let rawValue: String
@@ -728,7 +728,7 @@ public struct ImagePart: Codable, Equatable, Sendable {
 public struct InputAudio: Codable, Equatable, Sendable {
     /// The file as base64.
     public var data: String
-    /// What the file is; its first bytes decide. All but wav need the extra `audio`.
+    /// What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`.
     public var format: Format?
 
     /// With its fields; those that are nil are left out of the JSON.

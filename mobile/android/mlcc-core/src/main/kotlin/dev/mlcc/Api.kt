@@ -26,7 +26,7 @@ public enum class Detail {
     ORIGINAL,
 }
 
-/** What the file is; its first bytes decide. All but wav need the extra `audio`. */
+/** What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`. */
 @Serializable
 public enum class Format {
     /** `wav` */
@@ -86,20 +86,24 @@ public enum class Role {
     FUNCTION,
 }
 
-/** The text, or texts that are joined. */
+/**
+ * A text, or parts that are joined: texts, images for a model that sees, and sounds for one
+ * that hears. May be null in an assistant's or a tool's message. A model that reads text only
+ * leaves images and sounds out of a tool's message, and refuses others.
+ */
 @Serializable(ContentSerializer::class)
 public sealed interface Content {
     /** One text. */
     public data class Text(val value: String) : Content
 
-    /** A text in parts. */
-    public data class Parts(val value: List<TextPart>) : Content
+    /** A text in parts, images and sounds. */
+    public data class Parts(val value: List<ContentPart>) : Content
 }
 
 internal object ContentSerializer : UnionSerializer<Content>(
     "dev.mlcc.Content",
     variant<Content, Content.Text, String>(Content::Text, Content.Text::value),
-    variant<Content, Content.Parts, List<TextPart>>(Content::Parts, Content.Parts::value),
+    variant<Content, Content.Parts, List<ContentPart>>(Content::Parts, Content.Parts::value),
 )
 
 /** Type of the answer. */
@@ -190,12 +194,24 @@ internal object PromptSerializer : UnionSerializer<Prompt>(
     variant<Prompt, Prompt.TokenLists, List<List<Int>>>(Prompt::TokenLists, Prompt.TokenLists::value),
 )
 
+/** A part of a message: a text, an image or a sound. */
+@Serializable(ContentPartSerializer::class)
+public sealed interface ContentPart
+
+internal object ContentPartSerializer : UnionSerializer<ContentPart>(
+    "dev.mlcc.ContentPart",
+    variant<ContentPart, TextPart, TextPart>({ it }, { it }),
+    variant<ContentPart, ImagePart, ImagePart>({ it }, { it }),
+    variant<ContentPart, AudioPart, AudioPart>({ it }, { it }),
+    variant<ContentPart, RefusalPart, RefusalPart>({ it }, { it }),
+)
+
 /** A part of a message. */
 @Serializable
 public data class TextPart(
     val type: String = "text",
     val text: String,
-)
+) : ContentPart
 
 /** An image, and how closely the model looks at it. */
 @Serializable
@@ -213,14 +229,14 @@ public data class ImagePart(
     /** An image. */
     @SerialName("image_url")
     val imageUrl: JsonElement,
-)
+) : ContentPart
 
 /** A sound in the bytes of its file. */
 @Serializable
 public data class InputAudio(
     /** The file as base64. */
     val data: String,
-    /** What the file is; its first bytes decide. All but wav need the extra `audio`. */
+    /** What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`. */
     val format: Format? = null,
 )
 
@@ -231,14 +247,14 @@ public data class AudioPart(
     /** A sound. */
     @SerialName("input_audio")
     val inputAudio: InputAudio,
-)
+) : ContentPart
 
 /** A part of an assistant's message: words in which it refused. */
 @Serializable
 public data class RefusalPart(
     val type: String = "refusal",
     val refusal: String,
-)
+) : ContentPart
 
 /** The function of a call. */
 @Serializable

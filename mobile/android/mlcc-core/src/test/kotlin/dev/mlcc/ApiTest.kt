@@ -8,6 +8,7 @@ import kotlinx.serialization.json.jsonObject
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Test
+import java.nio.file.Files
 
 /** What requests are in JSON, and answers in Kotlin. */
 class ApiTest {
@@ -59,6 +60,19 @@ class ApiTest {
         val sent = json.encodeToJsonElement(Message.serializer(), Message(Role.USER, parts))
         val first = sent.jsonObject["content"]!!.jsonArray[0].jsonObject
         assertEquals(JsonPrimitive("text"), first["type"])
+    }
+
+    @Test
+    fun `images and sounds are parts of a message`() {
+        val file = Files.createTempFile("sound", ".wav")
+        Files.write(file, "RIFF".toByteArray())
+        val parts = listOf(Media.sound(file), Media.image(file), TextPart(text = "a"))
+        val sent = json.encodeToString(Message(Role.USER, Content.Parts(parts)))
+        val expected = """[{"type":"input_audio","input_audio":{"data":"UklGRg=="}},""" +
+            """{"type":"image_url","image_url":"data:image/*;base64,UklGRg=="},""" +
+            """{"type":"text","text":"a"}]"""
+        assertEquals("""{"role":"user","content":$expected}""", sent)
+        assertEquals(Content.Parts(parts), json.decodeFromString<Message>(sent).content)
     }
 
     @Test
