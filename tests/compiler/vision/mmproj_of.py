@@ -29,6 +29,8 @@ TOKENS = {
     "gemma4-both-ways": "<|image|>",
     "smolvlm": "<image>",
     "internvl": "<IMG_CONTEXT>",
+    "llava": "<image>",
+    "llava_onevision": "<image>",
     "mistral3": "[IMG]",
     "pixtral": "[IMG]",
     "qwen2_vl": "<|image_pad|>",
@@ -45,6 +47,8 @@ KINDS = {
     "gemma4-both-ways": "gemma4v",
     "smolvlm": "idefics3",
     "internvl": "internvl",
+    "llava": "mlp",
+    "llava_onevision": "mlp",
     "mistral3": "pixtral",
     "pixtral": "pixtral",
     "qwen2_vl": "qwen2vl_merger",
@@ -54,6 +58,10 @@ SOUND = 120
 """The token of a sound, in Gemma 4's vocabulary."""
 OF_TEXT = re.compile(r"(model\.)?(language_model|text_model|lm_head|layers|embed_tokens|norm)\.")
 """Beginnings of the names of the language model's tensors."""
+
+
+OWN_NAMES = ("v.", "mm.", "a.", "model.image_newline")
+"""Beginnings of names that are llama.cpp's already."""
 
 
 def write_pair(folder: Path, family: str, name: str = "model", **more: Any) -> tuple[Path, Path]:
@@ -172,6 +180,8 @@ def _more(config: Any, vision: Any, own: Any, family: str) -> dict[str, Any]:
         return {scale: config["scale_factor"], "clip.vision.preproc_image_size": edge}
     if family == "internvl":
         return {scale: int(1 / config["downsample_ratio"]), "clip.use_gelu": True}
+    if family in ("llava", "llava_onevision"):
+        return _of_llava(config, vision)
     if family in ("mistral3", "pixtral"):
         merge = config.get("spatial_merge_size")
         sides = {"clip.vision.spatial_merge_size": merge} if merge else {}
@@ -192,16 +202,43 @@ def _more(config: Any, vision: Any, own: Any, family: str) -> dict[str, Any]:
     return {"clip.vision.is_deepstack_layers": flags, **pixels}
 
 
+def layers_of(config: Any) -> int:
+    """Layers of the tower, up to the one whose output is taken."""
+    vision, taken = config["vision_config"], config.get("vision_feature_layer", -1)
+    layers: int = vision.get("num_hidden_layers") or vision["depth"]
+    return taken if taken > 0 else layers + 1 + taken
+
+
+def _of_llava(config: Any, vision: Any) -> dict[str, Any]:
+    """Those of the older converter, which leaves the layers out that are not computed. The width
+    of rows is CLIP's own, which LLaVA does not have."""
+    taken = layers_of(config)
+    found: dict[str, Any] = {
+        "clip.has_llava_projector": True,
+        "clip.use_gelu": vision["hidden_act"] == "gelu",
+        "clip.vision.projection_dim": 12,
+        "clip.vision.block_count": taken,
+        "clip.vision.feature_layer": [taken],
+        "clip.vision.attention.layer_norm_epsilon": vision["layer_norm_eps"],
+    }
+    if grids := config.get("image_grid_pinpoints"):
+        found["clip.vision.image_grid_pinpoints"] = [side for grid in grids for side in grid]
+        found["clip.vision.image_aspect_ratio"] = config["vision_aspect_ratio"]
+        found["clip.vision.mm_patch_merge_type"] = "spatial_unpad"
+    return found
+
+
 def _tensors(folder: Path, config: Any, family: str) -> dict[str, Array]:
-    vision = config["vision_config"]
-    layers = vision.get("num_hidden_layers") or vision["depth"]
+    vision, layers = config["vision_config"], layers_of(config)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, max(layers, 4))
     found = {}
     for original, whole in load_file(folder / "model.safetensors").items():
         if OF_TEXT.match(original):
             continue
         for name, array in CHANGES.get(family, _qwen)(original, whole, vision):
-            found[name if name.startswith(("v.", "mm.", "a.")) else mapped(names, name)] = array
+            if (block := re.match(r"v\.blk\.(\d+)\.", name)) and int(block[1]) >= layers:
+                continue  # not computed
+            found[name if name.startswith(OWN_NAMES) else mapped(names, name)] = array
     return found
 
 
@@ -267,6 +304,34 @@ def _internvl(name: str, array: Array, vision: Any) -> Iterator[Named]:
         yield name, array
 
 
+def _llava(name: str, array: Array, vision: Any) -> Iterator[Named]:
+    """By the older converter's own names, in which an MLP's first matrix is ffn_down."""
+    name = re.sub(r"^(model\.)?(vision_tower\.)?(vision_model\.)?", "", name)
+    if name == "image_newline":
+        yield "model.image_newline", array
+    elif name.startswith("multi_modal_projector"):
+        for part, own in (("multi_modal_projector", "mm"), ("linear_1", "0"), ("linear_2", "2")):
+            name = name.replace(part, own)
+        yield name, array
+    elif not name.startswith("post_layernorm"):
+        for part, own in OF_CLIP.items():
+            name = name.replace(part, own)
+        yield f"v.{name}", array
+
+
+OF_CLIP = {
+    "encoder.layers": "blk",
+    "embeddings.": "",
+    "_proj": "",
+    "self_attn.": "attn_",
+    "layer_norm": "ln",
+    "mlp.fc1": "ffn_down",
+    "mlp.fc2": "ffn_up",
+    "embedding": "embd",
+    "layrnorm": "ln",
+}
+
+
 def _pixtral(name: str, array: Array, vision: Any) -> Iterator[Named]:
     name = name.removeprefix("model.")
     paired = name.endswith(("q_proj.weight", "k_proj.weight"))
@@ -302,6 +367,8 @@ CHANGES: dict[str, Callable[[str, Array, Any], Iterator[Named]]] = {
     "gemma4-both-ways": _gemma4,
     "smolvlm": _smolvlm,
     "internvl": _internvl,
+    "llava": _llava,
+    "llava_onevision": _llava,
     "mistral3": _pixtral,
     "pixtral": _pixtral,
 }

@@ -29,6 +29,7 @@ from mlcc_targets import Choices, get_target
 from tests.compiler.audio.input_checkpoints import GEMMA4_TOWER as GEMMA4_HEARS
 from tests.compiler.checkpoint.test_gguf_architectures import check_equal
 from tests.compiler.models.helpers.checkpoints import GEMMA4, SMALL
+from tests.compiler.vision import mmproj_of
 from tests.compiler.vision.checkpoints import (
     FAMILIES,
     GEMMA4_IMAGES,
@@ -45,27 +46,29 @@ NOT_IN_FILES = ("image_token", "resample")
 """What the converter does not write: that of the published checkpoints is taken."""
 
 
-def save(family: str, folder: Path) -> None:
-    """llama.cpp's files have experts in every layer or in none, the output of a tower's last layer
-    is taken, and the token in whose place Gemma 4 looks up what it adds to images is 0."""
+def save(family: str, folder: Path, whole: bool = False) -> None:
+    """llama.cpp's files have experts in every layer or in none, and the token in whose place Gemma
+    4 looks up what it adds to images is 0. The output of a tower's last layer is taken; LLaVA's is
+    not computed, unless the tower is to be `whole`."""
     qwen3_vl_moe(folder, dense=()) if family == "qwen3_vl_moe" else FAMILIES[family](folder)
     config = json.loads((folder / "config.json").read_text())
     if family == "gemma4":
         config["text_config"]["pad_token_id"] = 0
         (folder / "config.json").write_text(json.dumps(config))
-    if "vision_feature_layer" in config:
+    if "vision_feature_layer" in config and (whole or family != "llava"):
         (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": -1}))
 
 
 @pytest.mark.parametrize("family", TOKENS)
 def test_the_tower_is_the_same(family: str, tmp_path: Path) -> None:
-    save(family, tmp_path)
+    save(family, tmp_path, whole=True)
     model, _ = write_pair(tmp_path, family)
     wanted, found = tower_of(Checkpoint.open(tmp_path)), tower_of(open_checkpoint(model))
     assert wanted is not None and found is not None
     for name, value in vars(wanted.info).items():
         if name not in NOT_IN_FILES:
-            assert getattr(found.info, name) == pytest.approx(value), name
+            same = getattr(found.info, name)
+            assert same == (value if name == "grids" else pytest.approx(value)), name
     assert (found.info.image_token, found.info.image_token_id) == (TOKENS[family], IMAGE)
     plans = [
         make_plan(tower, get_target("reference"), Options(quant="f32", vision=False, max_batch=1))
@@ -152,7 +155,8 @@ def test_a_file_that_is_given_is_used(pair: Path, tmp_path: Path) -> None:
     ("more", "kind", "message"),
     [
         ({"clip.projector_type": "gemma3nv"}, UnsupportedError, "kind 'gemma3nv' is not built"),
-        ({"clip.projector_type": "mlp"}, UnsupportedError, "kind 'mlp' is not built"),
+        ({"clip.projector_type": "ldp"}, UnsupportedError, "kind 'ldp' is not built"),
+        ({"clip.projector_type": "mlp"}, UnsupportedError, "and the model is a qwen2vl"),
         ({"clip.projector_type": "gemma3"}, UnsupportedError, "and the model is a qwen2vl"),
         ({"clip.vision.projection_dim": 99}, CheckpointError, "makes rows of 99 numbers"),
         ({"clip.vision.patch_size": 0}, CheckpointError, "clip.vision.patch_size' must be"),
@@ -173,6 +177,42 @@ def test_a_tower_that_is_not_built_or_of_another_model(
     assert tower_of(found) is None
     (note,) = found.notes
     assert note.startswith("the model reads text only: ") and message in note
+
+
+LLAVA_FILES: dict[str, tuple[str, dict[str, Any], tuple[str, ...], str]] = {
+    "1.6": ("llava", {}, ("model.image_newline",), "a tower of LLaVA 1.6 is not built"),
+    "SigLIP": ("llava", {}, ("-v.class_embd",), "a tower of SigLIP without tiles is not built"),
+    "layers": ("llava", {"clip.vision.feature_layer": [1, 2]}, (), "feature_layer' must be"),
+    "odd": (
+        "llava_onevision",
+        {"clip.vision.image_grid_pinpoints": [32, 32, 64]},
+        (),
+        "image_grid_pinpoints' must be pairs",
+    ),
+    "width": ("llava", {}, ("mm.2.weight",), "makes rows of 3 numbers"),
+}
+
+
+@pytest.mark.parametrize("case", LLAVA_FILES)
+def test_other_files_of_the_kind_mlp_are_refused(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family, more, names, message = LLAVA_FILES[case]
+    save(family, tmp_path)
+    made = mmproj_of._tensors
+
+    def changed(*given: Any) -> Any:
+        found = made(*given)
+        for name in names:
+            found[name] = np.ones((3, 48), np.float32)
+            if name.startswith("-"):
+                del found[name], found[name[1:]]
+        return found
+
+    monkeypatch.setattr(mmproj_of, "_tensors", changed)
+    model, tower = write_pair(tmp_path, family, **more)
+    with pytest.raises((CheckpointError, UnsupportedError), match=message):
+        open_checkpoint(model, tower)
 
 
 def test_both_towers_of_a_gemma_4(tmp_path: Path) -> None:

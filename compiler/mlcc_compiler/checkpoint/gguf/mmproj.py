@@ -129,7 +129,11 @@ class Mmproj:
                 f"{path}: is a tower of the kind {kind!r}, and the model is a {architecture}; give "
                 "the mmproj file that was published with the model"
             )
-        width = keys.whole("vision.projection_dim", text["hidden_size"])
+        width = text["hidden_size"]
+        if projector.last:
+            width = keys.shapes.get(projector.last, (width,))[0]
+        else:
+            width = keys.whole("vision.projection_dim", width)
         if width != text["hidden_size"]:
             raise CheckpointError(
                 f"{path}: makes rows of {width} numbers, and the model reads rows of "

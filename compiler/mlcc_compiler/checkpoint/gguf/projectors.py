@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.gguf.keys import Keys
 
 Config = dict[str, Any]
@@ -69,6 +72,9 @@ class Projector:
     """Parts of a layer whose rows are in rotary pairs."""
     sizes: Mapping[str, str] = field(default_factory=dict)
     """Hugging Face's names of sizes in vision_config that are not the common ones."""
+    last: str = ""
+    """The matrix that makes rows as wide as the language model's; "" = `vision.projection_dim` is
+    their width."""
 
 
 def _size(keys: Keys, key: str, default: int) -> int:
@@ -128,6 +134,49 @@ def _internvl_processor(keys: Keys, vision: Config) -> Config:
     most = _size(keys, "preproc_max_tiles", 12)
     size = {"height": side, "width": side}
     return {"resample": _BICUBIC, "size": size, "max_patches": most}
+
+
+def _llava(keys: Keys, vision: Config, text: Config) -> Config:
+    """CLIP's towers have a class token, SigLIP's (LLaVA-OneVision) have none. The file ends with
+    the layer whose output is taken, unless it names an earlier one."""
+    tiles, is_clip = "model.image_newline" in keys.shapes, "v.class_embd" in keys.shapes
+    if tiles == is_clip:
+        raise UnsupportedError(
+            f"a tower of {'LLaVA 1.6' if tiles else 'SigLIP without tiles'} is not built; give the "
+            "mmproj file of LLaVA 1.5 or of LLaVA-OneVision, or add --no-vision"
+        )
+    act = ("gelu" if keys.get("use_gelu", False) is True else "quick_gelu") if is_clip else None
+    vision |= {
+        "model_type": "clip_vision_model" if is_clip else "siglip_vision_model",
+        "hidden_act": act or "gelu_pytorch_tanh",
+        "layer_norm_eps": keys.number("vision.attention.layer_norm_epsilon"),
+    }
+    found = {
+        "model_type": "llava" if is_clip else "llava_onevision",
+        "vision_feature_layer": keys.whole("vision.feature_layer", vision["num_hidden_layers"]),
+        "vision_feature_select_strategy": "default" if is_clip else "full",
+        "multimodal_projector_bias": "mm.0.bias" in keys.shapes,
+    }
+    return found if is_clip else found | _tiles(keys)
+
+
+def _tiles(keys: Keys) -> Config:
+    """Of LLaVA-OneVision: grids, as heights and widths, and how many tiles' rows are kept."""
+    flat = keys.get("vision.image_grid_pinpoints")
+    if not isinstance(flat, np.ndarray) or flat.dtype.kind not in "iu" or len(flat) % 2:
+        raise keys.refuse("vision.image_grid_pinpoints", "pairs of heights and widths")
+    return {
+        "image_grid_pinpoints": flat.reshape(-1, 2).tolist(),
+        "vision_aspect_ratio": keys.get("vision.image_aspect_ratio", "anyres_max_9"),
+    }
+
+
+def _llava_processor(keys: Keys, vision: Config) -> Config:
+    side = vision["image_size"]
+    square = {"height": side, "width": side}
+    if vision["model_type"] == "siglip_vision_model":
+        return {"resample": _BICUBIC, "size": square}
+    return {"resample": _BICUBIC, "size": {"shortest_edge": side}, "crop_size": square}
 
 
 def _pixtral(keys: Keys, vision: Config, text: Config) -> Config:
@@ -275,6 +324,26 @@ PROJECTORS: dict[str, Projector] = {
             "v.class_embd": "vision_tower.embeddings.cls_token",
             "v.position_embd": "vision_tower.embeddings.position_embedding.weight",
         },
+    ),
+    "mlp": Projector(
+        texts=("llama", "qwen2"),
+        image_token="<image>",
+        outer={
+            **_below("vision_tower.vision_model.", _SIGLIP),
+            "v.pre_ln": "vision_tower.vision_model.pre_layrnorm",
+            "mm.0": "multi_modal_projector.linear_1",
+            "mm.2": "multi_modal_projector.linear_2",
+        },
+        layer=_SIGLIP_LAYER,
+        layers="vision_tower.vision_model.encoder.layers",
+        root="vision_tower.",
+        config=_llava,
+        processor=_llava_processor,
+        exact={
+            "v.class_embd": "vision_tower.vision_model.embeddings.class_embedding",
+            "model.image_newline": "image_newline",
+        },
+        last="mm.2.weight",
     ),
     "pixtral": Projector(
         texts=("llama", "mistral3"),
