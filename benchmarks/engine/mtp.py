@@ -12,6 +12,10 @@ An EAGLE-3 head instead of a layer:
     mlcc compile demo-1b --draft-head demo-1b-eagle --max-batch 16 --max-rows 64 --context 512 \
         -o FOLDER
 
+Of another model, pieces of a text that it continues: `--text FILE --tokens 128`. With `--forced`
+all drafts of the layer or head are verified, whatever they cost, and none are of lookup: that
+counts their acceptance.
+
 The ways take turns. A rate is of tokens after each answer's first, over the time from its first
 token to its end, times the answers at once; the table has the medians of all turns, and beside them
 rates by each answer's least time of all turns, which other processes disturb less. Answers are
@@ -28,15 +32,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 from mlcc.artifact.folder import Artifact
-from mlcc.engine import Finished, Request, SamplingParams, TextDelta
+from mlcc.engine import Capacity, Finished, Request, SamplingParams, TextDelta
+from mlcc.engine.spec_decode.budget import DraftBudget
+from mlcc.engine.spec_decode.mtp import Drafter, MtpLayer, MtpProposer
+from mlcc.engine.spec_decode.speculator import AcceptanceRates, Speculator
 from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.driver import Driver
+from mlcc.model.speculation import Speculation
 from mlcc.model.text import text_of
 
 QUESTIONS = Path(__file__).parents[2] / "examples" / "demo" / "eval.jsonl"
+PIECE = 240
+"""Letters of a text that are continued."""
 
 
 @dataclass
@@ -76,7 +87,53 @@ def prompts_of(folder: Path, count: int) -> list[list[int]]:
     return [text.encode_chat(row["messages"]) for row in rows[:count]]
 
 
-def turn(driver: Driver, prompts: list[list[int]], at_once: int) -> Turn:
+def pieces_of(folder: Path, file: Path, count: int) -> list[list[int]]:
+    """Beginnings of pieces of a text, evenly apart, as token ids."""
+    text, whole = text_of(Artifact.open(folder)), file.read_text()
+    begins = (whole.find(" ", i * len(whole) // count) + 1 for i in range(count))
+    return [[*text.encode_prompt(whole[i : i + PIECE].rstrip())] for i in begins]
+
+
+class Unbounded(DraftBudget):
+    """A budget that allows all drafts."""
+
+    spent = False
+
+    def allows(self, decodes: int) -> bool:
+        return True
+
+
+class Always(Speculator):
+    """Drafts and verifies as many tokens as it may."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.budget = Unbounded()
+
+    def worthwhile(self, acceptance: AcceptanceRates, most: int, more: float = 0.0) -> int:
+        return most
+
+    def allocate(self, acceptance: AcceptanceRates, most: int) -> int:
+        return most
+
+
+class Forced(Speculation):
+    """Drafts of the layer alone, all of which are verified."""
+
+    def speculator(self, capacity: Capacity, draft: Drafter | None = None) -> Speculator:
+        assert isinstance(draft, MtpLayer)
+        return Always(lambda request, tokens, tree, scope: MtpProposer(tokens), self.longest)
+
+
+def driver_of(folder: Path, how: str, args: argparse.Namespace) -> Driver:
+    """The model with this `--speculate`."""
+    model = open_model(folder, EngineArgs(model=str(folder), threads=args.threads, speculate=how))
+    if args.forced and model.speculation is not None:
+        model.speculation = Forced(model.speculation.kind, model.speculation.longest)
+    return Driver(model)
+
+
+def turn(driver: Driver, prompts: list[list[int]], at_once: int, tokens: int) -> Turn:
     """Answer all questions, `at_once` at a time."""
     engine, todo = driver.engine, list(enumerate(prompts))
     before, live, times = engine.stats(), 0, dict[str, list[float]]()
@@ -84,7 +141,7 @@ def turn(driver: Driver, prompts: list[list[int]], at_once: int) -> Turn:
     while todo or engine.has_work:
         while todo and live < at_once:
             number, prompt = todo.pop(0)
-            sampling = SamplingParams(temperature=0.0, max_tokens=120)
+            sampling = SamplingParams(temperature=0.0, max_tokens=tokens)
             engine.add(Request(str(number), prompt, sampling))
             live += 1
         for event in driver.step():
@@ -114,13 +171,15 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=40)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--text", type=Path, help="continue pieces of it, instead of questions")
+    parser.add_argument("--tokens", type=int, default=120, help="most tokens of an answer")
+    parser.add_argument("--forced", action="store_true", help="verify all drafts")
     args = parser.parse_args()
-    prompts = prompts_of(args.folder, args.questions)
-    given = {"model": str(args.folder), "threads": args.threads}
-    drivers = {
-        how: Driver(open_model(args.folder, EngineArgs(**given, speculate=how)))  # type: ignore[arg-type]
-        for how in args.how
-    }
+    if args.text is None:
+        prompts = prompts_of(args.folder, args.questions)
+    else:
+        prompts = pieces_of(args.folder, args.text, args.questions)
+    drivers = {how: driver_of(args.folder, how, args) for how in args.how}
     print(
         "| at once | `--speculate` | tokens/s | ratio | of least times | ratio "
         "| accepted of drafted | steps | equal |"
@@ -130,7 +189,7 @@ def main() -> None:
         found: dict[str, list[Turn]] = {how: [] for how in args.how}
         for _ in range(args.turns):
             for how, driver in drivers.items():
-                found[how].append(turn(driver, prompts, at_once))
+                found[how].append(turn(driver, prompts, at_once, args.tokens))
         rates = {how: median(one.rate for one in turns) for how, turns in found.items()}
         for how, turns in found.items():
             last, plain = turns[-1], found[args.how[0]][-1].answers

@@ -159,10 +159,12 @@ def rounded_weights(model: LlamaForCausalLM, active: bool) -> Iterator[None]:
 
 
 class Budget:
-    """CPU minutes per thread rather than wall-clock: other work on the machine costs no quality."""
+    """CPU minutes per thread rather than wall-clock, unless `by_wall`: other work on the machine
+    costs no quality."""
 
-    def __init__(self, minutes: float) -> None:
+    def __init__(self, minutes: float, by_wall: bool = False) -> None:
         self.seconds, self.start, self.wall = minutes * 60, time.process_time(), time.time()
+        self.by_wall = by_wall
 
     @property
     def spent(self) -> float:
@@ -170,14 +172,15 @@ class Budget:
 
     @property
     def progress(self) -> float:
-        return self.spent / self.seconds
+        return (time.time() - self.wall if self.by_wall else self.spent) / self.seconds
 
     def report(self, step: int, tokens: int, loss: float) -> str:
         wall = time.time() - self.wall
         eta = wall * (1 / max(self.progress, 1e-3) - 1) / 60
         return (
             f"step {step:5d}  loss {loss:.4f}  {tokens / 1e6:.2f} M tokens  "
-            f"{tokens / wall:.0f} tokens/s  {self.progress:4.0%}  eta {eta:.1f} min"
+            f"{tokens / wall:.0f} tokens/s  {self.progress:4.0%}  eta {eta:.1f} min  "
+            f"{time.process_time() - self.start:.0f} CPU s"
         )
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -31,6 +32,10 @@ from transformers.models.llama.modeling_llama import (
 
 DEPTH = 3
 """Tokens that it learns to draft in a row."""
+SAVE_SECONDS = 300
+MUON_ROWS = 4096
+"""Larger matrices (a head over thousands of tokens) take AdamW, as Muon would take most of a step.
+Its updates are then as large as Muon's."""
 
 
 class ChainAttention:
@@ -133,17 +138,27 @@ def frozen(args: argparse.Namespace) -> LlamaForCausalLM:
     return model.requires_grad_(False)
 
 
-def fit(head: nn.Module, loss_of: Callable[[Batch], Tensor], args: argparse.Namespace) -> None:
-    """Train a head for `args.minutes`; loss_of: the loss of a batch."""
+def fit(
+    head: nn.Module,
+    loss_of: Callable[[Batch], Tensor],
+    batches: Iterable[Batch],
+    args: argparse.Namespace,
+    save: Callable[[], None],
+) -> None:
+    """Train a head for `args.minutes`; loss_of: the loss of a batch. It is saved at the end, and
+    each SAVE_SECONDS before."""
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters", flush=True)
-    matrices = [p for p in head.parameters() if p.ndim == 2]
+    matrices = [p for p in head.parameters() if p.ndim == 2 and len(p) <= MUON_ROWS]
+    tables = [p for p in head.parameters() if p.ndim == 2 and len(p) > MUON_ROWS]
     others = [p for p in head.parameters() if p.ndim != 2]
+    groups = [{"params": others, "share": 1.0}, {"params": tables, "share": 0.2}]
     steppers: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0),
     ]
-    budget, tokens, average = Budget(args.minutes), 0, 7.0
-    for step, batch in enumerate(Batches(args.model / "tokenizer.json", args.seed, args.batch)):
+    budget, tokens, average = Budget(args.minutes, args.wall), 0, 7.0
+    saved = time.time()
+    for step, batch in enumerate(batches):
         progress = budget.progress
         if progress >= 1:
             break
@@ -152,13 +167,18 @@ def fit(head: nn.Module, loss_of: Callable[[Batch], Tensor], args: argparse.Name
         loss.backward()
         for stepper in steppers:
             for group in stepper.param_groups:
-                group["lr"] = args.rate * rate_factor(progress)
+                group["lr"] = args.rate * rate_factor(progress) * group.get("share", 1.0)
             stepper.step()
             stepper.zero_grad()
         tokens, average = tokens + batch.ids.numel(), 0.98 * average + 0.02 * loss.item()
-        if step % 50 == 0:
+        due = time.time() > saved + SAVE_SECONDS
+        if step % 20 == 0 or due:
             print(budget.report(step, tokens, average), flush=True)
+        if due:
+            save()
+            saved = time.time()
     print(budget.report(step, tokens, average), flush=True)
+    save()
 
 
 def save(mtp: Mtp, model: Path, folder: Path) -> None:
@@ -171,25 +191,32 @@ def save(mtp: Mtp, model: Path, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"mtp_num_hidden_layers": 1}, indent=2))
 
 
-def arguments(description: str) -> argparse.Namespace:
+def arguments(description: str) -> argparse.ArgumentParser:
     """The options of a training."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--minutes", type=float, default=8, help="CPU minutes per thread")
+    parser.add_argument("--wall", action="store_true", help="minutes of wall time instead")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch", type=int, default=4096, help="tokens in one step")
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--output", type=Path, required=True)
-    return parser.parse_args()
+    return parser
 
 
 def main() -> None:
-    args = arguments("train a layer that drafts for the demo model")
+    args = arguments("train a layer that drafts for the demo model").parse_args()
     model = frozen(args)
     mtp = Mtp(model).train()
-    fit(mtp, lambda batch: loss_of(model, mtp, batch), args)
-    save(mtp, args.model, args.output)
+    batches = Batches(args.model / "tokenizer.json", args.seed, args.batch)
+    fit(
+        mtp,
+        lambda batch: loss_of(model, mtp, batch),
+        batches,
+        args,
+        lambda: save(mtp, args.model, args.output),
+    )
 
 
 if __name__ == "__main__":
