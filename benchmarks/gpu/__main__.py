@@ -38,7 +38,7 @@ def pack_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--targets", nargs="+", default=["cuda", "vulkan"], choices=("cuda", "vulkan", "cpu")
     )
-    parser.add_argument("--arch", default="sm_90", help="of the card, for cuda: default sm_90")
+    parser.add_argument("--arch", default="sm_90a", help="of the card, for cuda: default sm_90a")
     parser.add_argument("--shapes", nargs="+", default=["1b", "8b"])
     parser.add_argument("--quants", nargs="+", default=["q4", "bf16"])
     parser.add_argument("--no-kernels", action="store_true", help="record no kernel calls")

@@ -39,6 +39,11 @@ _PRODUCTS = {"FFMA": 1, "DFMA": 1, "HFMA2": 2, "IDP": 4}
 _TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")
 _THREADS = {"HMMA": 32, "IMMA": 32}
 """Threads that share a tensor instruction; 128 if it is a warp group's."""
+_CYCLE = 512 / 32
+"""Multiply-adds of a thread in a cycle of a tensor core of sm_90, of which each scheduler has one:
+989 TFLOP/s are 132 * 4 of 512 at 1.83 GHz (NVIDIA H100 Tensor Core GPU Architecture, 2022)."""
+_OF_PEAK_BY_WARPS = 0.629
+"""Of that, what `mma.sync` reaches on sm_90 (Luo et al., arXiv 2402.13499, 2024: measured)."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,8 @@ class Count:
     """Those of them that add to 0."""
     of_tensor: int = 0
     """Products that are theirs."""
+    by_warp_groups: bool = False
+    """Whether they are warp groups' (`wgmma`)."""
     rows: int = 0
     """Of a linear layer's kernel."""
     weights: float = 0.0
@@ -176,6 +183,15 @@ class Count:
     def of_product(self) -> float | None:
         """Instructions a multiply-add."""
         return self.loop / self.products if self.products else None
+
+    @property
+    def of_peak(self) -> float | None:
+        """Of the float16 tensor cores' peak on sm_90, what issue slots and the kind of instruction
+        allow: a scheduler starts an instruction a cycle."""
+        if not self.of_tensor:
+            return None
+        most = 1.0 if self.by_warp_groups else _OF_PEAK_BY_WARPS
+        return min(most, self.of_tensor / _CYCLE / self.loop)
 
 
 def count(kernels: Sequence[Kernel], usage: Mapping[str, tuple[int, int, int]]) -> list[Count]:
@@ -193,6 +209,7 @@ def count(kernels: Sequence[Kernel], usage: Mapping[str, tuple[int, int, int]]) 
                 products=products_of(loop),
                 tensor=sum(i.base in _TENSOR for i in loop),
                 of_tensor=products_of([i for i in loop if i.base in _TENSOR]),
+                by_warp_groups=any(i.base == "HGMMA" for i in loop),
                 from_zero=sum(i.base in _TENSOR and i.from_zero for i in loop),
             )
         )
@@ -234,9 +251,9 @@ def with_weights(counts: Sequence[Count]) -> list[Count]:
 def table(counts: Sequence[Count]) -> str:
     """A Markdown table."""
     lines = [
-        "| kernel | rows | registers | spills | shared | inner loop | tensor | of it | a product "
-        "| a weight |",
-        "|---|" + "--:|" * 9,
+        "| kernel | rows | registers | spills | shared | inner loop | tensor | of it | of peak "
+        "| a product | a weight |",
+        "|---|" + "--:|" * 10,
     ]
     for c in counts:
         cells = [
@@ -248,6 +265,7 @@ def table(counts: Sequence[Count]) -> str:
             str(c.loop),
             str(c.tensor),
             f"{c.tensor / c.loop:.0%}" if c.tensor else "",
+            "" if c.of_peak is None else f"{c.of_peak:.0%}",
             "" if c.of_product is None else f"{c.of_product:.2f}",
             "" if c.of_weight is None else f"{c.of_weight:.1f}",
         ]

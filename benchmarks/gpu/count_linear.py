@@ -4,7 +4,8 @@
 
 The table is of the inner loops, as `count.py` counts them: instructions of one thread by weight.
 Fragments is the order in which the target `cuda` stores a scheme that has one, rows that of all
-other GPUs.
+other GPUs. `--arch sm_90a` has the kernel of 128 rows by warp groups. Of peak: what the issue slots
+allow of an H100's tensor cores, were nothing else in the way.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ TREES |= {"mlcc_targets": "targets/mlcc_targets"}
 """Where folders of sources go, from where."""
 _LEFT_OUT = ("__pycache__", "lib", "page")
 TESTS = "tests/targets/cuda/test_emulated_kernels.py"
+TESTS_OF = {"sm_90a": "tests/targets/cuda/test_warp_groups.py"}
+"""Tests of kernels that one architecture alone has."""
 
 
 def pack(given: argparse.Namespace) -> int:
@@ -67,7 +69,8 @@ def write_runtime(folder: Path, source: Path | None = None, *, numpy: bool = Fal
 
 def record_kernels(folder: Path, arch: str) -> None:
     """Run the tests of the emulated device with the recorder, in a process of their own."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.gpu.recorder", TESTS]
+    tests = [TESTS, *([TESTS_OF[arch]] if arch in TESTS_OF else [])]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.gpu.recorder", *tests]
     options = {"MLCC_GPU_CALLS": str(folder.absolute()), "MLCC_GPU_ARCH": arch}
     done = subprocess.run(
         [*command, "-k", "ascending"], cwd=ROOT, env=os.environ | options, check=False

@@ -35,10 +35,10 @@ class KernelRecorder:
         (folder / "calls").mkdir(parents=True)
 
     def watch(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """`compiled(factory, arguments)`, whose functions are recorded."""
+        """`compiled(factory, arguments, ...)`, whose functions are recorded."""
 
-        def watched(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-            function, key = compiled(factory, arguments), _key(factory, arguments)
+        def watched(factory: Callable[..., Any], arguments: tuple[Any, ...], *more: Any) -> Any:
+            function, key = compiled(factory, arguments, *more), _key(factory, arguments)
             self._factories[key] = factory, arguments
 
             def call(*given: Any) -> None:

@@ -66,7 +66,7 @@ GROUPS = {
     "--arch",
     default="",
     metavar="NAMES",
-    help="For cuda: GPU architectures, such as sm_80,sm_90.",
+    help="For cuda: GPU architectures, such as sm_80,sm_90; or sm_90a alone.",
 )
 @click.option(
     "--abi",

@@ -75,7 +75,7 @@ def compile_flags(target_name: str, wanted: int | None) -> tuple[str, ...]:
     if row.device == cuda.KIND:
         gpus, reason = cuda.devices()
         _some(gpus, target_name, reason)
-        return ("--arch", f"sm_{gpus[_number(wanted, len(gpus))].number}")
+        return ("--arch", gpus[_number(wanted, len(gpus))].arch)
     return ()
 
 

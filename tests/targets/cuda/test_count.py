@@ -43,8 +43,10 @@ def test_weights_are_counted_without_what_unpacks_them() -> None:
     assert found[0].of_weight == 13 and found[-1].of_weight is None
     assert found[5].of_product == pytest.approx(0.1953, abs=1e-4)
     lines = count.table(found).splitlines()
-    assert lines[2] == "| `linear_part_kernel` | 1 | 32 | 0 | 0 | 104 | 0 |  | 3.25 | 13.0 |"
-    assert lines[7] == "| `linear_part_kernel_7` | 128 | 32 | 0 | 0 | 200 | 16 | 8% | 0.20 | 25.0 |"
+    assert lines[2] == "| `linear_part_kernel` | 1 | 32 | 0 | 0 | 104 | 0 |  |  | 3.25 | 13.0 |"
+    assert (
+        lines[7] == "| `linear_part_kernel_7` | 128 | 32 | 0 | 0 | 200 | 16 | 8% |  | 0.20 | 25.0 |"
+    )
 
 
 def test_products_of_constants_read_no_weights() -> None:

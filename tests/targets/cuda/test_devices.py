@@ -34,6 +34,9 @@ def test_devices_are_described() -> None:
         ("8.0", ("sm_86", "sm_90"), False),
         ("8.9", ("sm_90",), False),
         ("7.5", (), True),
+        ("9.0", ("sm_90a",), True),
+        ("8.9", ("sm_90a",), False),
+        ("10.0", ("sm_90a",), False),  # it has no PTX that others run
     ],
 )
 def test_which_libraries_run(compute: str, archs: tuple[str, ...], runs: bool) -> None:

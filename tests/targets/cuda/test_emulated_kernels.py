@@ -19,7 +19,7 @@ from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
-from mlcc_targets import get_target
+from mlcc_targets import Choices, get_target
 from tests.compiler.kernels import test_gpu_elementwise as elementwise
 from tests.compiler.kernels import test_moe as moe
 from tests.compiler.kernels.cases import gpu_kernels
@@ -33,12 +33,13 @@ CUDA = Gpu.of(ROW)
 
 
 @cache
-def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Like gpu_kernels.compiled, always for the row's device."""
-    function = factory(CUDA, *arguments).with_attr("global_symbol", "kernel")
-    target = tvm_target_of(ROW)
+def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], *archs: str) -> Any:
+    """Like gpu_kernels.compiled, always for the row's device; archs: other than the row's own."""
+    row = get_target("cuda", Choices(archs=archs))
+    function = factory(Gpu.of(row), *arguments).with_attr("global_symbol", "kernel")
+    target = tvm_target_of(row)
     path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
-    with cuda_build.cuda_code_in(ROW), target:
+    with cuda_build.cuda_code_in(row), target:
         executable = tvm.compile(
             tvm.IRModule({"kernel": function}), target, tir_pipeline=GPU_PIPELINE
         )

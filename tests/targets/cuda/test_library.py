@@ -36,6 +36,9 @@ def row(*archs: str) -> Target:
 def test_architectures_are_sorted_and_known() -> None:
     assert row("sm_90", "sm_80", "sm_90").archs == ARCHS
     assert row().archs[-1] == "sm_90"
+    assert row("sm_90a", "sm_90a").archs == ("sm_90a",)
+    with pytest.raises(TargetError, match=r"sm_90a runs on no other .*--arch sm_90a by itself"):
+        row("sm_80", "sm_90a")
     with pytest.raises(TargetError, match=r"unknown architecture 'sm_91'; use --arch .*sm_90"):
         row("sm_80", "sm_91")
     with pytest.raises(TargetError, match="--no-f16"):

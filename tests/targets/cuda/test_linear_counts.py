@@ -12,7 +12,7 @@ from benchmarks.gpu.count import Count
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments.joined import Gate, gated_linear
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
-from mlcc_targets import get_target
+from mlcc_targets import Choices, get_target
 from tests.compiler.kernels.linear.test_gpu_linear import few_rows, many_rows
 from tests.helpers import needs
 
@@ -84,6 +84,32 @@ def test_many_rows(scheme: str, most_64: float, most_128: float) -> None:
         a_weight = of.loop * rows / of.products
         assert of.spills == 0 and most / 2 < a_weight <= most, of
         assert of.of_tensor > 0.95 * of.products and of.shared_bytes < 2048
+
+
+@pytest.mark.parametrize(
+    ("scheme", "most"),
+    [
+        ("t4_g32", 352),
+        *(
+            pytest.param(scheme, most, marks=pytest.mark.long)
+            for scheme, most in (("t5_g32", 424), ("k5_g32", 436), ("bf16", 236), ("f16", 172))
+        ),
+    ],
+)
+def test_warp_groups(scheme: str, most: int) -> None:
+    """A step of 64 columns: 8 products of 64 by 128 by 16, 512 cycles of a tensor core, with two
+    waits between them. Where ptxas cannot tell that they do not disturb each other, each has a wait
+    of its own."""
+    gpu = Gpu.of(get_target("cuda", Choices(archs=("sm_90a",))))
+    made = many_rows(gpu, packing(gpu, (N, K), scheme), 128).with_attr("global_symbol", "linear")
+    binary = count_linear.binary_of(made, "sm_90a")
+    (found,) = count.disassembled(binary, "sm_90a", "the layer")
+    assert found.spills == 0 and most / 2 < found.loop <= most, found
+    assert found.tensor == 8 and found.by_warp_groups and found.of_peak == 1
+    (((kernel,), _),) = count.machine_code(binary, "sm_90a", "the layer")
+    ops = [i.op for i in kernel.inner_loop()]
+    assert sum(op.startswith("WARPGROUP.DEPBAR") for op in ops) == 2
+    assert sum(op.startswith("WARPGROUP.ARRIVE") for op in ops) == 2
 
 
 @pytest.mark.long

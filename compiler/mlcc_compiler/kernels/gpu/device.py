@@ -38,6 +38,8 @@ class Gpu:
     """Half-precision matrix instructions (`linear/matrix_unit.py`); "" = none."""
     fragments: bool = False
     """Whether weights are stored as `mma.m16n8k16` takes them (`linear/fragments/order.py`)."""
+    warp_groups: bool = False
+    """Whether groups of four warps multiply by `wgmma` (`linear/fragments/warp_group.py`)."""
     row_slices: int = 640
     """Largest number of slices of a row of logits in sampling: workgroup memory lists them."""
     activation_dtype: str = "float32"
@@ -57,6 +59,7 @@ class Gpu:
             narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
             matrix_unit=target.matrix_unit,
             fragments=bool(limits.get("mma", 0)),
+            warp_groups=bool(limits.get("wgmma", 0)),
             row_slices=limits.get("row_slices", cls.row_slices),
             activation_dtype=target.activation_dtype,
         )

@@ -12,6 +12,7 @@ from typing import Any
 from mlcc.device.tvm.runtime import load_cuda, runtime
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
 from mlcc.util.fast_dataclass import fast_dataclass
+from mlcc_targets.cuda import WITH_WGMMA, arch_of
 from mlcc_targets.cuda_files import MAJOR
 
 KIND = "cuda"
@@ -43,17 +44,22 @@ class CudaDevice:
         """The compute capability as architectures spell it: 90."""
         return int(self.compute.replace(".", ""))
 
+    @property
+    def arch(self) -> str:
+        """The architecture to compile for."""
+        return arch_of(self.number)
+
     def cannot_run(self, archs: Sequence[str]) -> str:
         """Why a library of these architectures does not run here; "" if it does.
 
         Newer ones run the PTX of the oldest, where there is no machine code for them.
         """
-        numbers = [int(arch.removeprefix("sm_")) for arch in archs]
-        if not numbers or self.number >= min(numbers):
+        numbers = [int(arch.removeprefix("sm_")) for arch in archs if arch not in WITH_WGMMA]
+        if not archs or self.arch in archs or (numbers and self.number >= min(numbers)):
             return ""
         return (
             f"{self.name} is sm_{self.number}, the model was compiled for {', '.join(archs)}; "
-            f"compile it again with --arch sm_{self.number}"
+            f"compile it again with --arch {self.arch}"
         )
 
 

@@ -132,7 +132,7 @@ def fragments_product(gpu: Gpu, packing: GpuPacking, factory: Any, x: Any, last:
 def check_shared_k(gpu: Gpu, sizes: tuple[int, int], name: str, rows: int) -> None:
     """A tile of x whose products workgroups share out by K; the same to the bit when repeated."""
     packing = split_weights.packing(gpu, sizes, name)
-    tile = tile_for(16, packing)
+    tile = tile_for(gpu, 16, packing)
     steps = -(-packing.k // tile.depth)
     parts = SplitK(tile, steps, -(-packing.n // tile.columns), 1).parts
     assert parts > 2 and steps // parts > tile.stages - 1

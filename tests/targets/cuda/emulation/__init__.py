@@ -35,6 +35,13 @@ _REAL, _OURS = "libcudart.so.13", "libcuemul.so.13"
 torch brings the real one into the same process, before or after."""
 _VERSIONS = "{} {{ global: cu*; emulated_*; *Idx; *Dim; local: *; }};"
 _DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) uint (\w+)\[\];")
+_MOST, _MOST_OF_90 = 99 << 10, 227 << 10
+"""Bytes of workgroup memory that a launch may ask for: of RTX 30 and 40, and of sm_90."""
+_MEMORY = """
+extern "C" const unsigned emulated_most_dynamic;
+const unsigned emulated_most_dynamic = %d;
+__shared__ alignas(64) uint emulated_dynamic[emulated_most_dynamic / 4];
+"""
 _KERNEL = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\([^)]*\) \{'
 )
@@ -127,7 +134,7 @@ def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
     device()
     body = text[text.index('extern "C" __global__') :]
     body, dynamic = _DYNAMIC.subn(r"uint* \1 = emulated_dynamic;", body)
-    memory = "__shared__ alignas(64) uint emulated_dynamic[kDynamic / 4];\n" if dynamic else ""
+    memory = _MEMORY % (_MOST_OF_90 if "mlcc_warp_group" in text else _MOST) if dynamic else ""
     names = _KERNEL.findall(body)
     calls = "".join(f"EMULATED_KERNEL({name})\n" for name in names)
     source = f'#include "{HERE / "kernels.h"}"\n{memory}{body}\n{calls}'

@@ -34,7 +34,8 @@ using Graph = std::vector<Node>;
 struct Kernel {
   Bind bind;
   Poison poison;
-  unsigned dynamic = 48 << 10;  // most workgroup memory that a launch may ask for
+  unsigned most_dynamic;        // workgroup memory that the device has for it
+  unsigned dynamic = 48 << 10;  // most that a launch may ask for
 };
 
 Block block;
@@ -157,8 +158,10 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   auto find = [&](const std::string& symbol) { return dlsym(module, symbol.c_str()); };
+  auto* most = static_cast<const unsigned*>(find("emulated_most_dynamic"));
   auto* kernel = new Kernel{reinterpret_cast<Bind>(find(std::string("emulated_bind_") + name)),
-                            reinterpret_cast<Poison>(find("emulated_poison"))};
+                            reinterpret_cast<Poison>(find("emulated_poison")),
+                            most == nullptr ? 48 << 10 : *most};
   *function = reinterpret_cast<CUfunction>(kernel);
   return kernel->bind == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
 }
@@ -175,8 +178,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arg
 }
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute, int value) {
   if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
-  if (value > 99 << 10) return CUDA_ERROR_INVALID_VALUE;  // kDynamic of kernels.h
-  reinterpret_cast<Kernel*>(f)->dynamic = value;
+  auto* kernel = reinterpret_cast<Kernel*>(f);
+  if (value > static_cast<int>(kernel->most_dynamic)) return CUDA_ERROR_INVALID_VALUE;
+  kernel->dynamic = value;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetName(char* name, int size, CUdevice) {

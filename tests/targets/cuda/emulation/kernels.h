@@ -254,9 +254,7 @@ inline void mlcc_count(int* cell) { ++*cell; }
 
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulated_shared[];
 extern "C" __attribute__((weak, visibility("hidden"))) char __stop_emulated_shared[];
-
-// Most workgroup memory that a launch may ask for (device.cc): RTX 30's and 40's.
-constexpr unsigned kDynamic = 99 << 10;
+#include "warp_groups.h"
 
 struct EmulatedCopies {  // of a thread: what it started and has not waited for
   struct Copy {
@@ -265,9 +263,11 @@ struct EmulatedCopies {  // of a thread: what it started and has not waited for
   };
   std::deque<std::vector<Copy>> groups{1};
 };
+inline EmulatedCopies all_copies[1024];
+inline bool copies_begun = false;
 inline EmulatedCopies& emulated_copies() {
-  static EmulatedCopies all[1024];
-  return all[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)];
+  copies_begun = true;
+  return all_copies[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)];
 }
 inline unsigned mlcc_address(const void* cell) {
   return static_cast<unsigned>(static_cast<const char*>(cell) - __start_emulated_shared);
@@ -286,11 +286,17 @@ inline void mlcc_copy8(unsigned to, const void* from, int valid) { emulated_copy
 inline void mlcc_copy16(unsigned to, const void* from, int valid) {
   emulated_copy(to, from, 16, valid);
 }
+inline void mlcc_copy_word(unsigned to, const void* from, int words) {
+  emulated_copy(to, static_cast<const unsigned*>(from) + words, 4, 4);
+}
 inline void mlcc_commit() { emulated_copies().groups.emplace_back(); }
 inline void emulated_wait(size_t newest) {
   auto& groups = emulated_copies().groups;
   for (; groups.size() > newest + 1; groups.pop_front())
-    for (auto& copy : groups.front()) memcpy(__start_emulated_shared + copy.to, copy.bytes, copy.size);
+    for (auto& copy : groups.front()) {
+      memcpy(__start_emulated_shared + copy.to, copy.bytes, copy.size);
+      emulated_warp_groups::mark(true);
+    }
 }
 inline void mlcc_wait0() { emulated_wait(0); }
 inline void mlcc_wait1() { emulated_wait(1); }
@@ -342,7 +348,13 @@ EmulatedCall* emulated_bind(void (*kernel)(A...), void** arguments) {
   extern "C" EmulatedCall* emulated_bind_##name(void** a) { return emulated_bind(name, a); }
 
 // Workgroup memory begins as NaN in every block, so that a read of unwritten memory is seen.
+// What a block before it left under way is gone.
 extern "C" void emulated_poison() {
+  if (copies_begun) {
+    emulated_warp_groups::reset();
+    for (auto& copies : all_copies) copies = EmulatedCopies();
+    copies_begun = false;
+  }
   if (__start_emulated_shared)
     memset(__start_emulated_shared, 0xFF, __stop_emulated_shared - __start_emulated_shared);
 }

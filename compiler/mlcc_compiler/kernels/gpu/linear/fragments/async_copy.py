@@ -33,6 +33,13 @@ __device__ __forceinline__ void mlcc_copy%(bytes)d(unsigned to, const void* from
       :: "r"(to), "l"(from), "r"(valid) : "memory");
 }
 """
+_COPY_WORD = """
+__device__ __forceinline__ void mlcc_copy_word(unsigned to, const void* from, int words) {
+  asm volatile("{.reg .u64 at; mad.wide.s32 at, %2, 4, %1; "
+      "cp.async.ca.shared.global [%0], [at], 4;}"
+      :: "r"(to), "l"(from), "r"(words) : "memory");
+}
+"""
 _COMMIT = """
 __device__ __forceinline__ void mlcc_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -83,10 +90,15 @@ __device__ __forceinline__ int mlcc_last_of(int* counter, int count) {
 """
 
 
-def memory(size: int) -> Expr:
-    """The address of `size` bytes of workgroup memory, up to MOST_BYTES."""
-    cells = T.alloc_buffer((size // 4,), "uint32", scope="shared.dyn")
-    return bind(_call("mlcc_address", T.address_of(cells[0]), source=_ADDRESS, result="uint32"))
+def memory(size: int, align: int = 4) -> Expr:
+    """The address of `size` bytes of workgroup memory, a multiple of `align`. All of a workgroup's
+    such memory is one."""
+    more = align if align > 4 else 0
+    cells = T.alloc_buffer(((size + more) // 4,), "uint32", scope="shared.dyn")
+    found = _call("mlcc_address", T.address_of(cells[0]), source=_ADDRESS, result="uint32")
+    if more:
+        found = T.bitwise_and(found + T.uint32(align - 1), T.uint32(0xFFFFFFFF - (align - 1)))
+    return bind(found)
 
 
 def copy(to: Expr, cell: Any, size: int, valid: Expr | None = None) -> None:
@@ -95,6 +107,12 @@ def copy(to: Expr, cell: Any, size: int, valid: Expr | None = None) -> None:
     source = _COPY % {"bytes": size, "cache": "cg" if size == 16 else "ca"}
     given = int32(size) if valid is None else valid
     _emit(f"mlcc_copy{size}", to, T.address_of(cell), given, source=source)
+
+
+def copy_word(to: Expr, cell: Any, words: Expr) -> None:
+    """Start the copy of a word that is so many words behind a cell of a tensor, whose address takes
+    one instruction."""
+    _emit("mlcc_copy_word", to, T.address_of(cell), int32(words), source=_COPY_WORD)
 
 
 def commit() -> None:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.gpu.linear.fragments import async_copy
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, warp_group
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -35,6 +36,8 @@ class Tile:
     width: int
     """Stretches of a warp in a step."""
     code_bits: int = 4
+    warp_groups: bool = False
+    """Whether warps multiply in groups (`warp_group_products.py`)."""
 
     @property
     def rows(self) -> int:
@@ -68,7 +71,19 @@ class Tile:
     @property
     def stages(self) -> int:
         """Steps in workgroup memory."""
-        return min(_MOST_STAGES, async_copy.MOST_BYTES // self.stage_bytes)
+        most = warp_group.MOST_BYTES if self.warp_groups else async_copy.MOST_BYTES
+        return min(_MOST_STAGES, most // self.stage_bytes)
+
+    @property
+    def ahead(self) -> int:
+        """Steps whose copies are on their way while one is multiplied: all others, but for the last
+        one where its products may still be under way."""
+        return self.stages - (2 if self.warp_groups else 1)
+
+    @property
+    def align(self) -> int:
+        """What divides the address of the first step."""
+        return warp_group.ATOM if self.warp_groups else 4
 
     @property
     def sums_stride(self) -> int:
@@ -87,16 +102,19 @@ class Tile:
         return 1 if self.rows >= 64 else 2
 
 
-def tile_for(rows: int, packing: GpuPacking) -> Tile:
+def tile_for(gpu: Gpu, rows: int, packing: GpuPacking) -> Tile:
     """The tile for that many rows of x, 16 to 128."""
     bits, width = packing.scheme.bits, math.gcd(packing.k // STRETCH, 2)
     narrow = 1 if bits == 16 else width  # else two steps would fill the memory
-    tile = {
+    tiles = {
         16: Tile(1, 4, 2, 2, 2, narrow),
         32: Tile(1, 4, 2, 4, 2, narrow),
         64: Tile(1, 4, 2, 8, 2, narrow),
         128: Tile(1, 8, 1, 16, 2, width),
-    }[rows]
+    }
+    if gpu.warp_groups and width == 2:
+        tiles |= {warp_group.ROWS: Tile(1, 8, 1, 16, 2, width, warp_groups=True)}
+    tile = tiles[rows]
     if tile.depth < 2 * STRETCH:  # rows of x have two halves of 128 bytes
         tile = replace(tile, over_columns=4, over_depth=2, wide=1)
     return replace(tile, code_bits=bits)

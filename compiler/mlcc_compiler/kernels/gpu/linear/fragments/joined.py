@@ -168,7 +168,7 @@ class _Joined:
 
     def _many(self, rows: int) -> None:
         single = rows < ROWS[-1]
-        tiles = [tile_for(rows, form) for form in self.forms]
+        tiles = [tile_for(self.gpu, rows, form) for form in self.forms]
         width = tiles[0].columns
         pairs = self.gated is not None and single and self.gated.fits(width)
         splits = [
@@ -184,7 +184,7 @@ class _Joined:
             launch(splits[0].grid, (LANES, WARPS)) as (block, y, lane, warp),
             mma.workgroups(tiles[0].workgroups),
         ):
-            ring = async_copy.memory(max(tile.bytes for tile in tiles))
+            ring = gemm.ring_for(tiles)
             thread = bind(warp * LANES + lane)
 
             def after(row: Expr) -> None:
