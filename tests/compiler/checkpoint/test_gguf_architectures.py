@@ -55,7 +55,8 @@ CASES: dict[str, dict[str, Any]] = {
     "gemma2": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma4": {},
-    "gemma4-experts": {"enable_moe_block": False, "use_bidirectional_attention": "vision"},
+    "gemma4-experts": {"use_bidirectional_attention": "vision"},
+    "gemma4-experts@none": {"enable_moe_block": False, "use_bidirectional_attention": "vision"},
     "mamba2": {"max_position_embeddings": 1 << 20},
     "lfm2_moe": {"tie_word_embeddings": True, "routed_scaling_factor": 1.0},
     "mamba2-plain": {"time_step_limit": (0.0, float("inf")), "max_position_embeddings": 1 << 20},
@@ -91,7 +92,7 @@ exponentials."""
 
 
 def make(case: str, folder: Path, changes: dict[str, Any]) -> Any:
-    name, options = MODELS[case]
+    name, options = MODELS[case.partition("@")[0]]
     config = getattr(transformers, name)(**{**SMALL, **options, **changes})
     return save_random(config, folder)
 
@@ -143,7 +144,7 @@ def test_every_family_is_here() -> None:
     """Without those that another case covers."""
     found = set()
     for case, changes in {**CASES, **FOLDED}.items():
-        name, options = MODELS[case]
+        name, options = MODELS[case.partition("@")[0]]
         config = getattr(transformers, name)(**{**SMALL, **options, **changes}).to_dict()
         found.add(architecture_of(config))
     seeing = {"qwen2vl", "qwen3vl", "qwen3vlmoe"}  # tests/compiler/vision/test_mmproj.py
@@ -225,6 +226,18 @@ def test_experts_of_gpt_oss_stay_mxfp4(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
 
 
+def test_gate_and_up_in_one_tensor_keep_their_blocks(tmp_path: Path) -> None:
+    make("gemma4-experts", tmp_path, CASES["gemma4-experts"])
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", eights)).tensors
+    view = Checkpoint.open(tmp_path).tensors
+    for part in ("gate", "up", "down"):
+        name = f"model.layers.1.moe.experts.3.{part}_proj.weight"
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+        np.testing.assert_allclose(tensors.read(name), view.read(name), atol=0.02)
+    with pytest.raises(CheckpointError, match="7 rows an expert, which are no two halves"):
+        locations("gemma4", {"blk.0.ffn_gate_up_exps.weight": (2, 7, 4)}, {})
+
+
 def test_older_files_of_mixtures() -> None:
     """Mixtral's experts were tensors of their own, latents' matrix was whole."""
     shapes = {"blk.0.ffn_up.1.weight": (8, 4), "blk.0.attn_q.weight": (8, 8)}
@@ -281,7 +294,6 @@ def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        ({"gemma4.expert_count": 4}, "a Gemma 4 with experts is not supported"),
         ({"gemma4.rope.dimension_count_swa": 8}, "'gemma4.rope.dimension_count_swa' must be as"),
         ({"gemma4.attention.head_count_kv": [1, 2, 2, 2, 2]}, "the same in all layers of a type"),
         ({"gemma4.feed_forward_length": [96, 96, 96, 96, 97]}, "the first layer's, or twice"),

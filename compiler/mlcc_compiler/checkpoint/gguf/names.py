@@ -20,6 +20,8 @@ _OF_EXPERTS = {
     "ffn_up_exps": "up_proj",
     "ffn_down_exps": "down_proj",
 }
+_GATE_UP = "ffn_gate_up_exps"
+"""Both matrices of each expert in one, as Gemma 4 has them."""
 _MOST_EXPERTS = 4096
 """Per layer."""
 
@@ -60,6 +62,8 @@ class Source:
     expert: int | None = None
     transposed: bool = False
     """Whether its matrices are transposed."""
+    half: int | None = None
+    """0: the first half of its rows; 1: the second."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,8 @@ class _Map:
             if part in _OF_DRAFTS:
                 return [(_OF_DRAFTS[part] + kind, self._place(name))]
             layer = DRAFTS
-        if part in _OF_EXPERTS and kind == ".weight" and self._routes:
-            return self._experts(name, layer, _OF_EXPERTS[part])
+        if part in (*_OF_EXPERTS, _GATE_UP) and kind == ".weight" and self._routes:
+            return self._experts(name, layer, _OF_EXPERTS.get(part))
         if (join := self.joined.get(part + kind)) is not None:
             return self._join(join, number, layer, part + kind)
         target = self.family.layer.get(part + kind)
@@ -184,16 +188,28 @@ class _Map:
             logarithm=whole in _LOGARITHMS,
         )
 
-    def _experts(self, name: str, layer: str, proj: str) -> Iterable[tuple[str, TensorLocation]]:
+    def _experts(
+        self, name: str, layer: str, proj: str | None
+    ) -> Iterable[tuple[str, TensorLocation]]:
+        """proj: None = gate and up are halves of a matrix."""
         count, *shape = self.shapes[name]
         if count > _MOST_EXPERTS:
             raise CheckpointError(
                 f"the GGUF file's tensor {name!r} is of {count} experts, and at most "
                 f"{_MOST_EXPERTS} are read; fetch it again"
             )
+        halves = {proj: None} if proj else {"gate_proj": 0, "up_proj": 1}
+        rows, *width = shape
+        if not proj and rows % 2:
+            raise CheckpointError(
+                f"the GGUF file's tensor {name!r} has {rows} rows an expert, which are no two "
+                "halves; fetch it again"
+            )
         for i in range(count):
-            target = f"{layer}.{self.family.experts}.{i}.{proj}.weight"
-            yield target, TensorLocation((Source(name, i),), tuple(shape))
+            for own, half in halves.items():
+                target = f"{layer}.{self.family.experts}.{i}.{own}.weight"
+                source = Source(name, i, half=half)
+                yield target, TensorLocation((source,), (rows // len(halves), *width))
 
     def _join(
         self, join: JoinedTensor, number: str, layer: str, part: str

@@ -168,7 +168,10 @@ class GgufTensors:
         return np.ascontiguousarray(matrices.swapaxes(1, 2)).reshape(-1, tensor.shape[-2])
 
     def _blocks(self, source: Source) -> Bytes:
-        return blocks_of(self.found[source.name], source.expert)
+        blocks = blocks_of(self.found[source.name], source.expert)
+        if source.half is None:
+            return blocks
+        return blocks[: len(blocks) // 2] if source.half == 0 else blocks[len(blocks) // 2 :]
 
 
 def blocks_of(tensor: GgufTensor, expert: int | None = None) -> Bytes:

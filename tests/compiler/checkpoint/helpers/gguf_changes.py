@@ -94,12 +94,25 @@ def _mixtures(name: str, array: Array, config: Config) -> list[Named] | None:
             return [(f"{prefix}ffn_gate{kind}.weight", gate), (f"{prefix}ffn_up{kind}.weight", up)]
         if name.endswith(f"{part}.output_linear.weight"):
             return [(f"{prefix}ffn_down{kind}.weight", array)]
+    if config["model_type"] == "gemma4_text":
+        return _gemma4(name, array, prefix)
     if name.endswith(".experts.gate_up_proj") and config["model_type"] != "gpt_oss":
         gate, up = np.split(array, 2, axis=-2)
         stem = name.removesuffix("gate_up_proj")
         return [(f"{stem}gate_proj.weight", gate), (f"{stem}up_proj.weight", up)]
     if name.endswith(".experts.down_proj") and config["model_type"] != "gpt_oss":
         return [(f"{name}.weight", array)]
+    return None
+
+
+def _gemma4(name: str, array: Array, prefix: str) -> list[Named] | None:
+    """Gate and up stay in one; the factors of a router and of experts are scales."""
+    if name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+        return [(f"{name}.weight", array)]
+    if name.endswith(".router.scale"):
+        return [(f"{prefix}ffn_gate_inp.scale", array)]
+    if name.endswith(".per_expert_scale"):
+        return [(f"{prefix}ffn_down_exps.scale", array)]
     return None
 
 

@@ -128,6 +128,12 @@ def _gemma4(config: Config) -> Keys:
     }  # fmt: skip
     if config["use_double_wide_mlp"]:
         found["feed_forward_length"] = [inner * (1 + (i >= layers - shared)) for i in range(layers)]
+    if config["enable_moe_block"]:
+        found |= {
+            "expert_count": config["num_experts"],
+            "expert_used_count": config["top_k_experts"],
+            "expert_feed_forward_length": config["moe_intermediate_size"],
+        }
     if count is not None:
         own = config["num_key_value_heads"]
         found["attention.head_count_kv"] = [own if each else count for each in slides]

@@ -15,12 +15,10 @@ _STILL = 1e20
 
 def _gemma4(keys: Keys, config: Config) -> None:
     """No key says that layers with a window see images both ways: those of the models do that have
-    no embedding for each layer (31B)."""
+    no embedding for each layer (26B, 31B)."""
     if config.get("num_experts"):
-        raise UnsupportedError(
-            "a GGUF file of a Gemma 4 with experts is not supported; use the checkpoint of Hugging "
-            "Face"
-        )
+        config["enable_moe_block"] = True
+        config["top_k_experts"] = config.pop("num_experts_per_tok", 0)
     types = _types(keys, config)
     full = types.index("full_attention") if "full_attention" in types else -1
     narrow = keys.whole("attention.key_length_swa")
@@ -107,6 +105,12 @@ FAMILIES = {
             "proj": "per_layer_projection",
             "post_norm": "post_per_layer_input_norm",
             "layer_output_scale.weight": "layer_scalar",
+            "ffn_gate_inp": "moe.gate",
+            "ffn_gate_inp.scale": "moe.scale",
+            "ffn_down_exps.scale": "moe.per_expert_scale",
+            "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+            "post_ffw_norm_1": "post_feedforward_layernorm_1",
+            "post_ffw_norm_2": "post_feedforward_layernorm_2",
         },
         _gemma4,
         outer={
@@ -115,6 +119,7 @@ FAMILIES = {
             "per_layer_model_proj": "model.per_layer_model_projection",
             "per_layer_proj_norm": "model.per_layer_projection_norm",
         },
+        experts="moe.experts",
         per_layer=True,
     ),
 }
