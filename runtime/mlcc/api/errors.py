@@ -112,6 +112,13 @@ class EngineDiedError(MlccError):
         return type(self.cause or self).__name__
 
 
+class EngineDownError(EngineDiedError):
+    """The engine ended and did not start again yet. `retry_after` is in seconds."""
+
+    http_status = 503
+    retry_after = 1
+
+
 class StartError(DeviceError):
     """The engine's process ended while it loaded the model: killed, or out of memory. The next may
     not."""
@@ -141,6 +148,6 @@ def error_headers(error: MlccError) -> dict[str, str]:
         return {"Allow": error.allowed}
     if isinstance(error, EncodingError):
         return {"Accept-Encoding": "gzip"}
-    if isinstance(error, (BusyError, RateLimitError)):
+    if isinstance(error, (BusyError, RateLimitError, EngineDownError)):
         return {"Retry-After": str(error.retry_after)}
     return {"x-should-retry": "false"} if error.http_status >= 500 else {}

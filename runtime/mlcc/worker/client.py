@@ -16,7 +16,14 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, Protocol, TypeVar
 
-from mlcc.api.errors import BusyError, EngineDiedError, SleepingError, StartError, internal_error
+from mlcc.api.errors import (
+    BusyError,
+    EngineDiedError,
+    EngineDownError,
+    SleepingError,
+    StartError,
+    internal_error,
+)
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
@@ -359,7 +366,7 @@ class WorkerClient(EngineClient):
             self._woken(error)
             log.error("the engine does not start: %s; it is tried again", error)
             self.dead = None  # report the last of several errors
-            self._die(self._died_error(error))
+            self._die(self._died_error(error, EngineDownError))
 
     def _engine_restarted(self, outbox: SimpleQueue[Command | None]) -> None:
         """A new engine runs: send it the requests without output."""
@@ -374,11 +381,13 @@ class WorkerClient(EngineClient):
         for live in self._owners.values():
             self._add(live.request)
 
-    def _died_error(self, why: MlccError) -> EngineDiedError:
+    def _died_error(
+        self, why: MlccError, kind: type[EngineDiedError] = EngineDiedError
+    ) -> EngineDiedError:
         restart = self._process.can_restart and not self._stopped
         advice = "It is started again; send the request once more" if restart else self._advice
         message = f"{why}; the answer is lost. {advice}"
-        return EngineDiedError(message, code="engine_died", cause=why)
+        return kind(message, code="engine_died", cause=why)
 
 
 class EngineThread:

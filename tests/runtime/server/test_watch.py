@@ -102,7 +102,9 @@ def test_an_engine_that_does_not_start_is_reported_by_its_error_class(
     assert answer.headers["retry-after"] == "1"
     for path in ("/v1/models", "/v1/models/toy"):
         assert httpx.get(server.url + path).json()["error"]["code"] == "engine_died"
-    assert "is shut" in httpx.post(url, json=SHORT).json()["error"]["message"]
+    refusal = httpx.post(url, json=SHORT)
+    assert refusal.status_code == 503 and "is shut" in refusal.json()["error"]["message"]
+    assert refusal.headers["retry-after"] == "1" and "x-should-retry" not in refusal.headers
     (folder / "shut").unlink()
     assert eventually(lambda: ready(server))
     assert httpx.post(url, json=SHORT, timeout=60).status_code == 200
