@@ -123,8 +123,8 @@ GROUPS = {
 @click.option(
     "--activations",
     type=click.Choice(["8", "16"]),
-    help="Bits to which activations are rounded: on a CPU; 8 also in WGSL, for steps of one or two "
-    "tokens.",
+    help="Bits to which activations are rounded. In WGSL 8 is for steps of one or two tokens, and "
+    "16 multiplies and adds in float16 in steps of more than eight.",
     show_default="8 on a CPU",
 )
 @click.option(
@@ -349,7 +349,8 @@ def _folder(name: str, options: Options, merge_lora: Path | None, target: Target
 
 def _rounds_unusually(options: Options, target: Target) -> bool:
     """Whether activations are rounded otherwise than by default."""
-    return options.activations == (16 if target.kernels == "cpu" else 8)
+    default = 8 if target.kernels == "cpu" else None
+    return options.activations not in (None, default)
 
 
 def _next_command(out: Path) -> str:

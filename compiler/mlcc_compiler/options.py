@@ -38,8 +38,9 @@ class Options:
     """KV cache dtype: a name of `mlcc.artifact.kv_format.KV_DTYPES`; None = f16 where the target
     computes with it, f32 elsewhere and for exact runs."""
     activations: int | None = None
-    """Bits to which activations are rounded for quantized matrices: 8 or 16 on a CPU (None = 8), 8
-    in WGSL (None = not rounded)."""
+    """Bits to which activations are rounded for quantized matrices: 8 or 16 on a CPU (None = 8). In
+    WGSL 8, for packed products of few rows, or 16, for float16 products of many, whatever the
+    matrix (None = not rounded)."""
     calibrate: str | None = None
     """A text file, or "default", for GPTQ; "random" = activation statistics of random tokens;
     "none" = neither. None = "random" where that helps and the model can be run before it is

@@ -182,6 +182,8 @@ class Plan:
         """
         schemes = [scheme(name) for name in self.schemes.values()]
         if self.target.kernels == "gpu" and self.target.packed_dot:
+            if self.options.activations == 16:
+                return 16 if self.target.f16 else None
             rounded = self.options.activations == 8 and any(not one.is_float for one in schemes)
             return 8 if rounded else None
         if self.target.kernels != "cpu":
@@ -364,8 +366,8 @@ def _check_rounding(plan: Plan) -> None:
         return
     floats = "float16" if plan.target.limits.get("mma") else "float32"
     why = f"target '{plan.target.name}' computes with them in {floats}"
-    if plan.target.packed_dot and plan.options.activations != 8:
-        why += ", or in 8 bits with --activations 8"
+    if plan.target.packed_dot and plan.options.activations == 16:
+        why += " for devices without float16 (--no-f16)"
     elif plan.target.kernels == "cpu" or plan.target.packed_dot:
         why = f"--quant {plan.options.quant} has no matrix of codes, which alone wants them rounded"
     raise UnsupportedError(

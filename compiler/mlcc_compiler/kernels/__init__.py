@@ -15,7 +15,7 @@ def kernel_set_for(
     if target.kernels == "gpu":
         from mlcc_compiler.kernels.gpu.kernel_set import kernels_of as gpu
 
-        return gpu(target, packed_dot=activation_bits == 8)
+        return gpu(target, activation_bits)
     if target.kernels == "cpu":
         from mlcc_compiler.kernels.cpu.kernel_set import kernels_of as cpu
 

@@ -34,6 +34,9 @@ class Gpu:
     packed_dot: bool = False
     """Whether products of few rows round x to 8 bits and multiply four of them by an instruction
     (`linear/packed_dot.py`)."""
+    half_products: bool = False
+    """Whether products of many rows multiply and add in float16, where the device computes in it
+    (`linear/gemm.py`)."""
     matrix_unit: str = ""
     """Half-precision matrix instructions (`linear/matrix_unit.py`); "" = none."""
     fragments: bool = False

@@ -116,6 +116,9 @@ def gpu_kernels(gpu: Gpu) -> KernelSet:
     return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, merges, shares, rounding=rounds)
 
 
-def kernels_of(target: Target, packed_dot: bool = False) -> KernelSet:
-    """The set for a target's row; `packed_dot` as `Gpu` has it."""
-    return gpu_kernels(replace(Gpu.of(target), packed_dot=packed_dot))
+def kernels_of(target: Target, activation_bits: int | None = None) -> KernelSet:
+    """The set for a target's row, in which products see activations in 8 or 16 bits, or in all of
+    theirs (None)."""
+    packed_dot, half_products = activation_bits == 8, activation_bits == 16
+    device = replace(Gpu.of(target), packed_dot=packed_dot, half_products=half_products)
+    return gpu_kernels(device)

@@ -52,9 +52,16 @@ def test_sixteen_bits_are_nearly_floats(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("vulkan")
-@pytest.mark.feature("activations-8", "vulkan", "runs")
-def test_eight_bits_on_a_gpu(tmp_path: Path) -> None:
-    """Decode steps of one sequence, by packed products, near those of floats; not the same."""
+@pytest.mark.parametrize(
+    ("bits", "rows", "most"),
+    [
+        pytest.param(8, 1, 0.1, marks=pytest.mark.feature("activations-8", "vulkan", "runs")),
+        pytest.param(16, 20, 0.03, marks=pytest.mark.feature("activations-16", "vulkan", "runs")),
+    ],
+)
+def test_rounded_activations_on_a_gpu(bits: int, rows: int, most: float, tmp_path: Path) -> None:
+    """Steps of one token by packed products, and of 20 by float16: near those of floats, not the
+    same."""
     write_checkpoint(tmp_path / "checkpoint")
     checkpoint = Checkpoint.open(tmp_path / "checkpoint")
 
@@ -65,13 +72,13 @@ def test_eight_bits_on_a_gpu(tmp_path: Path) -> None:
         (folder := tmp_path / str(bits)).mkdir()
         executor = native(plan, folder, capacity_of(plan), DeviceHandle("webgpu"))
         sequences = PagedSequences(executor, [list(range(5, 25))])
-        for _ in range(20):
-            sequences.step({0: 1})
+        for _ in range(20 // rows):
+            sequences.step({0: rows})
         return np.asarray(sequences.result(0))
 
-    floats, rounded = logits(None), logits(8)
+    floats, rounded = logits(None), logits(bits)
     error = np.abs(rounded - floats).max() / floats.std()
-    assert 1e-5 < error < 0.1, error
+    assert 1e-5 < error < most, error
 
 
 def test_browsers_without_packed_products_get_the_alternative(tmp_path: Path) -> None:
@@ -82,6 +89,16 @@ def test_browsers_without_packed_products_get_the_alternative(tmp_path: Path) ->
     assert [each.activation_bits for each in (plan, *others)] == [8, None]
     alone = make_plan(checkpoint, get_target("webgpu", Choices(f16=False)), options)
     assert alone.activation_bits == 8
+
+
+def test_devices_without_float16_cannot_multiply_in_it(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))
+    options = Options(quant="f32", context=64, activations=16)
+    plan = make_plan(checkpoint, get_target("webgpu"), options)
+    others = [plan.for_target(other) for other in plan.target.alternatives]
+    assert [each.activation_bits for each in (plan, *others)] == [16, None]
+    with pytest.raises(UnsupportedError, match=r"float32 for devices without float16 \(--no-f16\)"):
+        make_plan(checkpoint, get_target("vulkan", Choices(f16=False)), options)
 
 
 def test_the_manifest_says_it(tmp_path: Path) -> None:
@@ -98,7 +115,6 @@ def test_the_manifest_says_it(tmp_path: Path) -> None:
     ("target", "quant", "why"),
     [
         ("reference", "q4", "target 'reference' computes with them in float32"),
-        ("vulkan", "q4", "computes with them in float32, or in 8 bits with --activations 8"),
         ("cuda", "q4", "target 'cuda' computes with them in float16"),
         ("cpu", "f32", "--quant f32 has no matrix of codes"),
         ("cpu", "f16", "--quant f16 has no matrix of codes"),
