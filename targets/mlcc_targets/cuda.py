@@ -70,9 +70,3 @@ def architectures(names: Sequence[str]) -> tuple[str, ...]:
             f"{name[:-1]} in its place, which has slower products of prompts"
         )
     return tuple(name for name in KNOWN if name in names)
-
-
-def arch_of(number: int) -> str:
-    """The architecture of a GPU, by its compute capability: 90 for 9.0."""
-    special = f"sm_{number}a"
-    return special if special in WITH_WGMMA else f"sm_{number}"

@@ -12,7 +12,7 @@ from typing import Any
 from mlcc.device.tvm.runtime import load_cuda, runtime
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
 from mlcc.util.fast_dataclass import fast_dataclass
-from mlcc_targets.cuda import WITH_WGMMA, arch_of
+from mlcc_targets.cuda import WITH_WGMMA
 from mlcc_targets.cuda_files import MAJOR
 
 KIND = "cuda"
@@ -46,8 +46,8 @@ class CudaDevice:
 
     @property
     def arch(self) -> str:
-        """The architecture to compile for."""
-        return arch_of(self.number)
+        """The architecture to compile for. Not sm_90a, until a card has run its kernels."""
+        return f"sm_{self.number}"
 
     def cannot_run(self, archs: Sequence[str]) -> str:
         """Why a library of these architectures does not run here; "" if it does.
@@ -55,7 +55,8 @@ class CudaDevice:
         Newer ones run the PTX of the oldest, where there is no machine code for them.
         """
         numbers = [int(arch.removeprefix("sm_")) for arch in archs if arch not in WITH_WGMMA]
-        if not archs or self.arch in archs or (numbers and self.number >= min(numbers)):
+        own = f"{self.arch}a" in WITH_WGMMA.intersection(archs)
+        if not archs or own or (numbers and self.number >= min(numbers)):
             return ""
         return (
             f"{self.name} is sm_{self.number}, the model was compiled for {', '.join(archs)}; "
