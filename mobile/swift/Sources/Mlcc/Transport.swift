@@ -97,6 +97,9 @@ extension Transport {
         Completions(transport: self, path: "/v1/completions")
     }
 
+    /// Transcripts of recordings, by a model such as Whisper.
+    public var audio: Audio { Audio(transport: self) }
+
     /// Embeddings, of a model that is an encoder.
     public var embeddings: Embeddings { Embeddings(transport: self) }
 

@@ -55,6 +55,16 @@ import Testing
         #expect(try value(ContentPart.self, sound) == .soundFile(file))
     }
 
+    @Test func aRecordingIsAForm() {
+        let form = Form(["language": "de", "a": "1"], file: Data("RIFF".utf8), boundary: "x")
+        let field = "--x\r\nContent-Disposition: form-data; name="
+        let expected =
+            "\(field)\"a\"\r\n\r\n1\r\n\(field)\"language\"\r\n\r\nde\r\n"
+            + "\(field)\"file\"; filename=\"recording\"\r\n\r\nRIFF\r\n--x--\r\n"
+        #expect(String(decoding: form.body, as: UTF8.self) == expected)
+        #expect(form.headers == ["content-type": "multipart/form-data; boundary=x"])
+    }
+
     @Test func anUnknownWordIsKept() throws {
         #expect(try value(FinishReason.self, #""tomorrow""#).rawValue == "tomorrow")
         #expect(FinishReason.toolCalls == FinishReason(rawValue: "tool_calls"))

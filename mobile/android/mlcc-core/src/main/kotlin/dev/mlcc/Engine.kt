@@ -40,6 +40,9 @@ public class Engine internal constructor(
     public val completions: Completions<CompletionRequest, Completion, CompletionChunk> =
         Completions(calls, scope, COMPLETION_ENDPOINT)
 
+    /** Transcripts of recordings, by a model such as Whisper. */
+    public val audio: Audio = Audio(calls, scope)
+
     /** The models API. */
     public val models: Models = Models(calls, scope)
 

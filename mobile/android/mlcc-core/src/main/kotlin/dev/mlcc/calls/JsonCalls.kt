@@ -14,7 +14,8 @@ internal suspend fun <T> Calls.callJson(
     path: String,
     body: ByteArray,
     serializer: DeserializationStrategy<T>,
-): T = send(method, path, JSON_HEADERS, body).use { reply ->
+    headers: String = JSON_HEADERS,
+): T = send(method, path, headers, body).use { reply ->
     val text = reply.text()
     if (reply.status != OK) throw apiError(reply.status, text)
     json.decodeFromString(serializer, text)
@@ -25,8 +26,9 @@ internal fun <T> Calls.streamChunks(
     path: String,
     body: ByteArray,
     serializer: DeserializationStrategy<T>,
+    headers: String = JSON_HEADERS,
 ): Flow<T> = flow {
-    send("POST", path, JSON_HEADERS, body).use { reply ->
+    send("POST", path, headers, body).use { reply ->
         if (reply.status != OK) throw apiError(reply.status, reply.text())
         reply.body().collect { piece ->
             for (event in events(piece)) emit(chunk(event, serializer))

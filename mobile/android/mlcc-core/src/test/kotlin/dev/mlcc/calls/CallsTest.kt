@@ -14,6 +14,7 @@ import dev.mlcc.MlccException
 import dev.mlcc.Progress
 import dev.mlcc.Role
 import dev.mlcc.SetupException
+import dev.mlcc.TranscriptionRequest
 import dev.mlcc.text
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.async
@@ -41,6 +42,30 @@ class CallsTest {
     private fun engine(native: ScriptedNative): Engine {
         val calls = Calls(native).apply { start() }
         return Engine(native, calls, EngineInfo("m", 16, 1))
+    }
+
+    @Test
+    fun `a recording is sent as a form`() = runBlocking {
+        val bodies = mutableListOf<Pair<String, String>>()
+        val native = ScriptedNative { call, path, body ->
+            bodies += path to body
+            val event = """data: {"type":"transcript.text.done","text":"ab"}"""
+            val answer = if ("stream" in body) "$event\n\n" else """{"text":"ab","usage":{"seconds":2}}"""
+            batch(head(call), body(call, answer), end(call))
+        }
+        val request = TranscriptionRequest("RIFF".toByteArray(), "de", segments = true)
+        engine(native).use { engine ->
+            assertEquals("ab", engine.audio.transcriptions.create(request).text)
+            assertEquals("ab", engine.audio.translations.stream(request).first().text)
+        }
+        assertEquals(listOf("/v1/audio/transcriptions", "/v1/audio/translations"), bodies.map { it.first })
+        val boundary = bodies[0].second.lineSequence().first()
+        val field = "\r\nContent-Disposition: form-data; name="
+        val expected = "$boundary$field\"language\"\r\n\r\nde\r\n" +
+            "$boundary$field\"response_format\"\r\n\r\nverbose_json\r\n" +
+            "$boundary$field\"file\"; filename=\"recording\"\r\n\r\nRIFF\r\n$boundary--\r\n"
+        assertEquals(expected, bodies[0].second)
+        assertTrue("name=\"stream\"\r\n\r\ntrue" in bodies[1].second)
     }
 
     @Test
