@@ -105,8 +105,8 @@ def stages_of(folder: Path, given: argparse.Namespace) -> Iterator[Stage]:
             yield Stage(f"kernel_times_{target}_{name}", 50, _module("kernel_times", *arguments))
 
 
-TARGETS = ("cuda", "vulkan", "cpu")
-"""In the order in which they run."""
+TARGETS = ("cuda", "cuda_sm_90", "vulkan", "cpu")
+"""Folders in the order in which they run. cuda_sm_90: an H100 or H200 without `wgmma`."""
 
 
 def _module(name: str, *arguments: object) -> list[str]:

@@ -153,6 +153,36 @@ def test_bounds_fit_the_target(shape: str) -> None:
         assert bounds.max_batch >= max(8, batch) and bounds.max_step_tokens >= max(512, tokens)
 
 
+def test_both_kinds_of_products_are_timed(tmp_path: Path) -> None:
+    """Those by `wgmma` first; the peer is between them."""
+    for name in ("cuda", "cuda_sm_90"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "8b-q4.json").touch()
+    given = argparse.Namespace(quick=False, device=None)
+    names = [stage.name for stage in stages.stages_of(tmp_path, given)]
+    of_each = ["figures_cuda_8b-q4", "torch", "kernel_times_cuda_8b-q4"]
+    without = ["figures_cuda_sm_90_8b-q4", "kernel_times_cuda_sm_90_8b-q4"]
+    assert names == ["machine", *of_each, *without]
+
+
+def test_scratch_that_is_hardly_used_is_recorded(tmp_path: Path) -> None:
+    """As that of products is, 16 MB of which a few are written."""
+    recorder = KernelRecorder(tmp_path)
+    cpu = cuda_build.tvm.runtime.tensor
+    half, full = np.full(1 << 20, np.nan, np.float32), np.arange(1 << 20, dtype=np.float32)
+    filled = recorder.watch(lambda factory, arguments: lambda x: x.copyfrom(full))
+    part = recorder.watch(lambda factory, arguments: lambda x: x.copyfrom(written))
+    written = half.copy()
+    written[:9] = 1
+    part(elementwise.test_gated, (1,))(cpu(half))
+    filled(elementwise.test_gated, (2,))(cpu(half))
+    recorder.keep("both")
+    (call,) = recorder._calls
+    assert call["changed"] == [0]
+    with np.load(tmp_path / "calls" / "c000.npz") as file:
+        np.testing.assert_array_equal(file["a0"], written)
+
+
 # -- replayed calls -------------------------------------------------------------------------------
 
 
