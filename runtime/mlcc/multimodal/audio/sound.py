@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import sys
-import wave
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.multimodal.audio.frames import RATE, SoundKernels, resampled
+from mlcc.multimodal.audio.riff import open_wave
 from mlcc.util.extras import require
 
 MOST_SECONDS = 2 * 60 * 60
@@ -99,45 +98,13 @@ def _check(frames: int, rate: int, channels: int, most_seconds: int) -> None:
 
 
 def _wave(file: IO[bytes], most_seconds: int) -> Source:
-    """Samples of PCM in 8, 16, 24 or 32 bits, or of what soundfile reads, such as floats."""
-    try:
-        opened = wave.open(file, "rb")  # noqa: SIM115
-    except wave.Error:
-        require("soundfile", "audio", "WAV files that are no plain PCM")
+    """PCM and floats, or what soundfile reads."""
+    if (opened := open_wave(file)) is None:
+        require("soundfile", "audio", "WAV files that are neither PCM nor floats")
         file.seek(0)
         return _by_soundfile(file, most_seconds)
-    rate, channels = opened.getframerate(), opened.getnchannels()
-    _check(opened.getnframes(), rate, channels, most_seconds)
-    values = _WIDTHS[opened.getsampwidth()]
-    pieces = iter(lambda: opened.readframes(rate), b"")
-    return rate, (_mono(values(raw), channels) for raw in pieces)
-
-
-def _of_ints(code: str, scale: float) -> Callable[[bytes], array[float]]:
-    def found(raw: bytes) -> array[float]:
-        values = array(code, raw[: len(raw) // array(code).itemsize * array(code).itemsize])
-        if sys.byteorder == "big":
-            values.byteswap()
-        return array("f", [value * scale for value in values])
-
-    return found
-
-
-def _of_24_bits(raw: bytes) -> array[float]:
-    """As integers of 32 bits, with a 0 before the lowest byte."""
-    wide = bytearray(len(raw) // 3 * 4)
-    for byte in range(3):
-        wide[byte + 1 :: 4] = raw[byte : len(raw) // 3 * 3 : 3]
-    return _of_ints("i", 2.0**-31)(bytes(wide))
-
-
-_WIDTHS: dict[int, Callable[[bytes], array[float]]] = {
-    1: lambda raw: array("f", [(value - 128) / 128 for value in raw]),
-    2: _of_ints("h", 2.0**-15),
-    3: _of_24_bits,
-    4: _of_ints("i", 2.0**-31),
-}
-"""By bytes of a sample."""
+    _check(opened.frames, opened.rate, opened.channels, most_seconds)
+    return opened.rate, (_mono(values, opened.channels) for values in opened.pieces())
 
 
 def _mono(values: array[float], channels: int) -> array[float]:

@@ -48,6 +48,30 @@ def test_every_width_of_pcm(width: int, bound: float) -> None:
     assert max(abs(a - b) for a, b in zip(found, VALUES, strict=True)) < bound
 
 
+@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("form", ["WAV", "WAVEX", "RF64"])
+def test_samples_are_those_of_libsndfile(form: str, subtype: str) -> None:
+    soundfile = pytest.importorskip("soundfile", reason="soundfile: pip install 'mlcc[audio]'")
+    rows = [(math.sin(i / 9) / 2, math.cos(i / 5) / 3, i / 4000) for i in range(3000)]
+    written: Any = io.BytesIO()
+    soundfile.write(written, rows, 16000, subtype, format=form)
+    data = written.getvalue()
+    wanted = soundfile.read(io.BytesIO(data), dtype="float32")[0].mean(axis=1, dtype="float32")
+    found = decode(io.BytesIO(data))
+    assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) < 1e-7
+
+
+def test_floats_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match=r"damaged WAV file .*no numbers"):
+        decode(wav([0.5, math.nan, 0.25], kind=3))
+
+
+def test_a_size_that_was_never_written_is_to_the_end() -> None:
+    data = wav(VALUES).getvalue()
+    at = data.index(b"data") + 4
+    assert len(decode(io.BytesIO(data[:at] + b"\xff" * 4 + data[at + 4 :]))) == len(VALUES)
+
+
 def test_channels_are_mixed() -> None:
     both = [value for pair in zip(VALUES, [0.0] * len(VALUES), strict=True) for value in pair]
     found = decode(wav(both, channels=2))
@@ -117,7 +141,7 @@ def test_blocks_are_resampled_as_the_whole(
 
 def test_without_soundfile_ogg_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    for data in (b"OggS and more", wav(VALUES, kind=3).getvalue()):
+    for data in (b"OggS and more", wav(VALUES, 1, kind=6).getvalue()):
         with pytest.raises(UnsupportedError, match=r'pip install "mlcc\[audio\]"'):
             decode(io.BytesIO(data))
 
