@@ -77,7 +77,7 @@ def _to_samples(file: IO[bytes]) -> tuple[bytes, int]:
 
 
 def _little(code: str, raw: bytes) -> array[float]:
-    values = array(code, raw)
+    values: array[float] = array(code, raw)
     if sys.byteorder == "big":
         values.byteswap()
     return values
