@@ -89,9 +89,10 @@ class ShapeBounds:
 
 
 def _demo(out: Path, target: Target, count: int) -> None:
-    """The demo model for the target, and what the numpy reference answers."""
+    """The demo model for the target, and what the numpy reference answers. Steps are long enough
+    for the kernels of most rows."""
     checkpoint = Checkpoint.open(DEMO / "model")
-    options = Options(quant="q4", context=512, max_batch=8, max_step_tokens=64)
+    options = Options(quant="q4", context=512, max_batch=8, max_step_tokens=256)
     compile_model(checkpoint, target, out / "demo", options, Progress())
     rows = (DEMO / "eval.jsonl").read_text(encoding="utf-8").splitlines()[:count]
     with tempfile.TemporaryDirectory() as name:

@@ -9,7 +9,8 @@ its own scheme, are parts too, and write one y. The host code chooses:
 
 Weights that are stored for tensor cores (`fragments/order.py`) have two kernels of their own, one
 for n <= 8, `fragments/gemv.py`, and one for more, `fragments/gemm.py`, which takes x rounded by a
-launch before (`fragments/rounded.py`).
+launch before (`fragments/rounded.py`). The last of its tiles, for n > 64, is multiplied by warp
+groups in libraries for sm_90a (`fragments/warp_group_products.py`).
 """
 
 from __future__ import annotations
