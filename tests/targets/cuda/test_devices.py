@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mlcc.device.select import compile_flags
 from mlcc.device.tvm import cuda
 from mlcc.errors import CapacityError, DeviceError, DeviceLostError
 from tests.targets.cuda import emulation
@@ -21,6 +22,14 @@ def test_devices_are_described() -> None:
     assert reason == "" and found.name == "emulated on the CPU"
     assert found.memory_bytes == 4 << 30 and 0 < found.free_bytes <= found.memory_bytes
     assert str(found) == "0: emulated on the CPU (4 GB, sm_90)"
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_first_run_compiles_for_the_card() -> None:
+    """With all of its instructions: sm_90a is an H100's or H200's alone."""
+    emulation.device()
+    assert compile_flags("cuda", None) == ("--arch", "sm_90a")
+    assert replace(H100, compute="8.9").arch == "sm_89"
 
 
 @pytest.mark.parametrize(
