@@ -55,6 +55,12 @@ import Testing
         #expect(try value(ContentPart.self, sound) == .soundFile(file))
     }
 
+    @Test func samplesAreAWav() {
+        let file = ContentPart.wav([0, 16384, -16384], rate: 16000)
+        #expect(file.count == 50 && file.prefix(8) == Data("RIFF".utf8) + Data([42, 0, 0, 0]))
+        #expect(file.suffix(6) == Data([0, 0, 0, 64, 0, 192]))
+    }
+
     @Test func aRecordingIsAForm() {
         let form = Form(["language": "de", "a": "1"], file: Data("RIFF".utf8), boundary: "x")
         let field = "--x\r\nContent-Disposition: form-data; name="

@@ -9,6 +9,8 @@ import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Test
 import java.nio.file.Files
+import javax.sound.sampled.AudioFormat
+import javax.sound.sampled.AudioSystem
 
 /** What requests are in JSON, and answers in Kotlin. */
 class ApiTest {
@@ -73,6 +75,16 @@ class ApiTest {
             """{"type":"text","text":"a"}]"""
         assertEquals("""{"role":"user","content":$expected}""", sent)
         assertEquals(Content.Parts(parts), json.decodeFromString<Message>(sent).content)
+    }
+
+    @Test
+    fun `samples are a WAV`() {
+        val file = Media.wav(shortArrayOf(0, 16384, -16384), 16000)
+        AudioSystem.getAudioInputStream(file.inputStream()).use { stream ->
+            assertEquals(AudioFormat(16000f, 16, 1, true, false).toString(), stream.format.toString())
+            assertEquals(listOf<Byte>(0, 0, 0, 64, 0, -64), stream.readBytes().toList())
+        }
+        assertEquals(Media.sound(file), Media.sound(shortArrayOf(0, 16384, -16384), 16000))
     }
 
     @Test
