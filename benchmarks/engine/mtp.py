@@ -28,7 +28,7 @@ import argparse
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -129,7 +129,8 @@ def driver_of(folder: Path, how: str, args: argparse.Namespace) -> Driver:
     """The model with this `--speculate`."""
     model = open_model(folder, EngineArgs(model=str(folder), threads=args.threads, speculate=how))
     if args.forced and model.speculation is not None:
-        model.speculation = Forced(model.speculation.kind, model.speculation.longest)
+        forced = Forced(model.speculation.kind, model.speculation.longest)
+        model = replace(model, speculation=forced)
     return Driver(model)
 
 

@@ -122,7 +122,9 @@ class EagleTensors:
 
     @cached_property
     def nearest(self) -> dict[str, str]:
-        found = self.head.nearest
+        """A quantized model's recipe quantizes the floats of its head, which no answer depends
+        on."""
+        found = {} if self.model.is_quantized else self.head.nearest
         own = {name: found[source] for name, source in self._own.items() if source in found}
         return {**self.model.nearest, **own}
 

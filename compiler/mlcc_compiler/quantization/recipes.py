@@ -21,6 +21,9 @@ OF_SOUND = "q8"
 """That of models that hear: a tenth larger than q4, and as good as floats (Whisper tiny.en)."""
 DRAFT_HEAD = "mtp.lm_head.weight"
 """The head that drafts read: a copy with fewer bits, or that of an EAGLE-3 head."""
+_OF_DRAFTS = ((DRAFT_HEAD, "t4_g32"), ("mtp.midlayer.*", "int8_g32"))
+"""For an EAGLE-3 head of floats beside a quantized checkpoint. Its `fc` stays: some of the hidden
+states that it reads are thousands of times as large as others."""
 KEEP = "keep"
 """The recipe of an already quantized checkpoint: tensors keep their schemes."""
 
@@ -87,7 +90,7 @@ RECIPES = {
         _mixed("q4l", "t4_g32", v="k6_g32", k="k6_g32", **dict.fromkeys(_GATED, "t5_g32")),
         _mixed("q5", "t5_g32", v="k6_g32", down="k6_g32"),
         _mixed("q6", "k6_g32", v="int8_g32"),
-        Recipe(KEEP, "bf16", "bf16", "bf16", ((DRAFT_HEAD, "t4_g32"),), keeps=True),
+        Recipe(KEEP, "bf16", "bf16", "bf16", _OF_DRAFTS, keeps=True),
     )
 }
 

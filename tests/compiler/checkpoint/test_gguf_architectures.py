@@ -39,7 +39,7 @@ from tests.compiler.models.helpers.checkpoints import (
     save_random,
 )
 from tests.compiler.models.helpers.mixed import capacity_of, reference, run_mixed
-from tests.compiler.models.helpers.mtp import make_mtp_checkpoint
+from tests.compiler.models.helpers.mtp import make_eagle_checkpoint, make_mtp_checkpoint
 
 UNCHANGED = (
     "llama", "llama-llama3-rope", "llama-linear", "llama-yarn", "llama-head-dim", "mistral",
@@ -279,6 +279,16 @@ def test_a_gguf_file_drafts_as_its_folder_does(tmp_path: Path) -> None:
     kept = make_plan(file, get_target("cpu"), replace(given, quant="keep")).schemes
     assert (kept["lm_head.weight"], kept["mtp.lm_head.weight"]) == ("int8_g32", "t4_g32")
     assert kept["mtp.fc.weight"] == "int8_g32"
+
+
+def test_a_head_of_floats_is_quantized_beside_a_quantized_model(tmp_path: Path) -> None:
+    make_eagle_checkpoint(tmp_path / "model", tmp_path / "head")
+    given = Options(quant="keep", context=128, max_batch=2, draft_head=tmp_path / "head")
+    for kind, schemes in (("Q8_0", ["bf16", "int8_g32", "t4_g32"]), ("F32", ["f32"] * 3)):
+        path = write_gguf(tmp_path / "model", tmp_path / f"{kind}.gguf", lambda name, k=kind: k)
+        found = make_plan(open_checkpoint(path), get_target("cpu"), given).schemes
+        parts = ("fc", "midlayer.mlp.up_proj", "lm_head")
+        assert [found[f"mtp.{part}.weight"] for part in parts] == schemes
 
 
 def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
