@@ -110,8 +110,8 @@ def copy(to: Expr, cell: Any, size: int, valid: Expr | None = None) -> None:
 
 
 def copy_word(to: Expr, cell: Any, words: Expr) -> None:
-    """Start the copy of a word that is so many words behind a cell of a tensor, whose address takes
-    one instruction."""
+    """Start the copy of the word `words` words behind a cell of a tensor. The address takes one
+    instruction."""
     _emit("mlcc_copy_word", to, T.address_of(cell), int32(words), source=_COPY_WORD)
 
 
