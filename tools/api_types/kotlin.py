@@ -133,7 +133,7 @@ def union(name: str, field: Field, kind: Either) -> str:
 
 
 def part_interface() -> str:
-    """The fields that all types of parts have, and the field that names the type."""
+    """The interface that all types of parts implement, and its serializer."""
     rows = "".join(
         f"    variant<{PART}, {name}, {name}>({{ it }}, {{ it }}),\n" for name in PART_TYPES
     )
