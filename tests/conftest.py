@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,26 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a script's shell sta
 if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
     os.environ.setdefault("VK_ICD_FILENAMES", str(LAVAPIPE))
 
+HANDLED = [
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGCHLD", "SIGPIPE")
+    if hasattr(signal, name)
+]
+"""Signals that the project or its tests handle."""
 DURATIONS = (ROOT / "build" / "durations.json", ROOT / "tests" / "durations.json")
 """Seconds by file, below tests/: of the last run of all tests here, and those that are committed.
 The longest files begin first, so that no process is left with one when the others are done."""
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    """A test that leaves a signal's handler behind fails itself, not one that comes after it."""
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    yield
+    changed = {number for number in HANDLED if signal.getsignal(number) != before[number]}
+    for number in changed:
+        signal.signal(number, before[number])
+    assert not changed
 
 
 @pytest.fixture(scope="session")

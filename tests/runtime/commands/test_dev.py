@@ -59,6 +59,7 @@ def dev(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module, "run", lambda *words: module.ran.append(words) or 0)
     monkeypatch.setattr(module, "web", lambda *words: 0)
     monkeypatch.setattr(module, "reading_tests", nullcontext)
+    monkeypatch.setattr(module, "forward_signals", lambda: None)  # this process is not dev.py's
     monkeypatch.setattr(packages, "NEEDS", (HERE, ABSENT))
     monkeypatch.delenv("MLCC_ALL_INSTALLED", raising=False)
     return module
