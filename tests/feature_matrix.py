@@ -112,6 +112,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "mixed schemes (two-level, tables), merged projections": ("mixed-schemes",),
     "GGUF files, formats kept": ("gguf",),
     "AWQ, GPTQ, compressed-tensors, nf4, fp8, MLX": ("packed",),
+    "fp8 weights (E4M3), kept": ("fp8-kept",),
     "float16 KV cache": ("f16-kv",),
     "8-bit KV cache: `--kv int8`": ("int8-kv",),
     "sliding window": ("window",),

@@ -224,7 +224,8 @@ def with_weights(counts: Sequence[Count]) -> list[Count]:
 
     Without tensor cores a weight may also be unpacked by multiply-adds, which do not grow with the
     rows. How many shows in the kernels of 4 and of 8 rows. With them a group's sums may begin with
-    two products of constants, the first of which adds to 0.
+    two products of constants, the first of which adds to 0; where each second product does (8-bit
+    floats), there are none.
     """
     by_name = {c.kernel: c for c in counts}
     found = []
@@ -237,7 +238,8 @@ def with_weights(counts: Sequence[Count]) -> list[Count]:
             continue
         rows, unpacking = numbers[int(match[2] or 0)], 0.0
         if c is first and c.tensor:
-            weights = c.of_tensor * (1 - 2 * c.from_zero / c.tensor) / rows
+            constants = 2 * c.from_zero if 2 * c.from_zero < c.tensor else 0
+            weights = c.of_tensor * (1 - constants / c.tensor) / rows
             found.append(replace(c, rows=rows, weights=weights))
             continue
         if not c.tensor:

@@ -303,7 +303,10 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
             "and --speculate mtp need; leave them out, or use --speculate lookup"
         )
     assignment = assign(
-        architecture.model, options.recipe, _checkpoint_schemes(architecture.model, checkpoint)
+        architecture.model,
+        options.recipe,
+        _checkpoint_schemes(architecture.model, checkpoint),
+        e4m3=bool(target.limits.get("e4m3")),
     )
     apply_schemes(architecture.model, assignment.schemes)
     whole = {

@@ -45,6 +45,7 @@ def target(choices: Choices) -> Target:
             "subgroup": 32,
             "narrow_types": 1,
             "mma": int(not set(archs) & WITHOUT_MMA),
+            "e4m3": 1,
             "wgmma": int(set(archs) <= WITH_WGMMA),
         },
         matrix_unit="wmma",

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from mlcc.errors import CheckpointError
 from mlcc_compiler.quantization.quantized import Quantized
+from mlcc_compiler.quantization.schemes import anew
 
 Floats = npt.NDArray[np.float32]
 
@@ -92,7 +93,8 @@ class ViewedTensors:
 
     @cached_property
     def nearest(self) -> dict[str, str]:
-        nearest = {**self.base.nearest, **self.base.schemes}
+        stored = {name: anew(own) for name, own in self.base.schemes.items()}
+        nearest = {**self.base.nearest, **stored}
         others = ((n, p) for n, p in self.parts.items() if n not in self.schemes)
         return {n: nearest[p.source] for n, p in others if p.source in nearest}
 

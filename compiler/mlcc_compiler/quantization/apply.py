@@ -16,10 +16,10 @@ from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.layers import Embedding, Linear, named_modules
 from mlcc_compiler.quantization.recipes import Recipe
-from mlcc_compiler.quantization.schemes import fitting, scheme
+from mlcc_compiler.quantization.schemes import FALLBACK, fitting, scheme
 
 AnyModel = CausalLM | Encoder
-WITHOUT_KERNELS = {"nf4": "int8_g32"}
+WITHOUT_KERNELS = {"nf4": FALLBACK}
 """Schemes that can be read but have no kernels, and their substitutes."""
 
 _EXPERT = re.compile(r"(.*\.experts\.)\d+\.(gate|up|down)_proj\.weight")
@@ -40,23 +40,35 @@ class Assignment:
         for (wanted, given, row), names in self.changed.items():
             what = names[0] if len(names) == 1 else f"{len(names)} matrices ({names[0]}, ...)"
             why = f"whose groups do not divide rows of {row}"
-            if wanted in WITHOUT_KERNELS:
+            if wanted in WITHOUT_KERNELS or (scheme(wanted).is_e4m3 and not scheme(given).is_e4m3):
                 why = "for which there are no kernels"
             elif scheme(wanted).fits(row):
                 why = "as all experts of a layer are one product"
             yield f"{what}: {given} instead of {wanted}, {why}"
 
 
-def assign(model: AnyModel, recipe: Recipe, own: Mapping[str, str] | None = None) -> Assignment:
-    """The assignment of a recipe for a model. `own`: the checkpoint's schemes, used by recipes that
-    keep them."""
+def assign(
+    model: AnyModel,
+    recipe: Recipe,
+    own: Mapping[str, str] | None = None,
+    *,
+    e4m3: bool = False,
+) -> Assignment:
+    """The assignment of a recipe for a model.
+
+    own: the checkpoint's schemes, used by recipes that keep them. e4m3: whether the target has
+    kernels for 8-bit floats.
+    """
     found = Assignment()
     kept = own if own and recipe.keeps else {}
     together: dict[str, str] = {}
     for name, module, wanted in _matrices(model, recipe):
         wanted = kept.get(name, wanted)
         row = int(module.weight.shape[1])
-        given = fitting(scheme(WITHOUT_KERNELS.get(wanted, wanted)), row).name
+        near = scheme(WITHOUT_KERNELS.get(wanted, wanted))
+        if near.is_e4m3 and not (e4m3 and near.fits(row)):
+            near = scheme(FALLBACK)
+        given = fitting(near, row).name
         if place := _EXPERT.fullmatch(name):
             given = together.setdefault(place[1] + ("down" if place[2] == "down" else ""), given)
         found.schemes[name] = given

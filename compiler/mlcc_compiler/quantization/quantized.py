@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.quantization.schemes import MINIMA, ZEROS, Scheme
+from mlcc_compiler.quantization.schemes import E4M3_SCALE, MINIMA, ZEROS, Scheme
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
@@ -24,6 +24,8 @@ Array = npt.NDArray[Any]
 
 _NO_EXPONENT = 255
 """The NaN of e8m0."""
+_ROWS = 1024
+"""Rows that are checked at a time."""
 PARTS = ("codes", "scales", "zeros", "minima", "sub_scales", "sub_minima")
 
 
@@ -88,12 +90,23 @@ class Quantized:
         floats = [p for p in (self.scales, self.minima) if p is not None and p.dtype != np.uint8]
         if self.codes.size and int(self.codes.max()) > how.levels:
             raise CheckpointError(f"tensor '{name}' has a code beyond {how.bits} bits")
+        if how.is_e4m3:
+            self._check_e4m3(name)
         exponents = self.scales.dtype == np.uint8 and bool((self.scales == _NO_EXPONENT).any())
         if exponents or not all(np.isfinite(part).all() for part in floats):
             raise CheckpointError(
                 f"tensor '{name}' has a scale that is NaN or infinite; the checkpoint is damaged, "
                 "fetch it again"
             )
+
+    def _check_e4m3(self, name: str) -> None:
+        for first in range(0, len(self.codes), _ROWS):
+            if ((self.codes[first : first + _ROWS] & 127) == 127).any():
+                raise CheckpointError(
+                    f"tensor '{name}' holds NaN; the checkpoint is damaged, fetch it again"
+                )
+        if self.scales.size and float(np.abs(self.scales).max()) > E4M3_SCALE:
+            raise CheckpointError(f"tensor '{name}' has a scale beyond {E4M3_SCALE}")
 
 
 def stack(matrices: Sequence[Quantized]) -> Quantized:

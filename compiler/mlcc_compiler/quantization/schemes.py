@@ -5,7 +5,8 @@
     two-level   groups whose scales (and minima) are small integers, times a float16 per block of
                 256 weights (Q2_K to Q6_K) or 1,024 (our own k3 to k6)
     table       codes that are places in a table of 8, 16 or 32 values (IQ4_NL, IQ4_XS, MXFP4, NF4;
-                our own t3 to t5), with scales of one level or two
+                our own t3 to t5), with scales of one level or two; or that are 8-bit floats
+                (E4M3 of 256 values, `e4m3_g<group>` and `e4m3_row`)
 
 A weight of [N, K] with its group g = k // group and its block b = k // block is, in float32,
 
@@ -34,6 +35,7 @@ MIDDLE, ZEROS, MINIMA = "middle", "zeros", "minima"
 
 _LETTERS = {MIDDLE: "", ZEROS: "a", MINIMA: "m"}
 _AFFINE = re.compile(r"int([2-8])([am]?)_(?:g([1-9]\d{0,5})|row)")
+_E4M3 = re.compile(r"e4m3_(?:g([1-9]\d{0,5})|row)")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Scheme:
     """"middle": the zero point is 2**(bits - 1), and not stored. "zeros": an integer zero point
     per group. "minima": a float16 per group is added, or, two-level, an integer times one."""
     dtype: str = "uint8"
-    """Dtype of one stored element: float32, float16, bfloat16, or uint8 codes."""
+    """Dtype of one stored element: float32, float16, bfloat16, uint8 codes, or float8_e4m3fn, codes
+    that are the bits of such a float."""
     block: int = 0
     """Two-level: weights along a row that share a float16; the last block of a row may be shorter.
     0 = one level."""
@@ -64,6 +67,11 @@ class Scheme:
     @property
     def is_float(self) -> bool:
         return self.bits >= 16
+
+    @property
+    def is_e4m3(self) -> bool:
+        """Whether codes are 8-bit floats, with float32 scales of at most E4M3_SCALE."""
+        return self.dtype == "float8_e4m3fn"
 
     @property
     def symmetric(self) -> bool:
@@ -128,6 +136,12 @@ def affine(bits: int, group: int, offset: str = MIDDLE) -> Scheme:
     return Scheme(name, bits, group, offset)
 
 
+def e4m3(group: int) -> Scheme:
+    """8-bit floats with a scale per group: "e4m3_g128"; of a row, 0: "e4m3_row"."""
+    name = "e4m3" + (f"_g{group}" if group else "_row")
+    return Scheme(name, 8, group, dtype="float8_e4m3fn", table=E4M3, scale_dtype="float32")
+
+
 def _two_level(name: str, bits: int, group: int, offset: str, sub_range: tuple[int, int]) -> Scheme:
     return Scheme(name, bits, group, offset, block=256, sub_range=sub_range)
 
@@ -158,6 +172,11 @@ turns, scales for values and values for scales; Lloyd, 1982) has 2 % less error 
 less at 4 and 5; a GPU computes a curve sooner than it looks 32 values up."""
 E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
 """The values of a 4-bit float, by its bits (OCP Microscaling Formats 1.0)."""
+FALLBACK = "int8_g32"
+"""For values that no scheme holds, or none of a target (fp8, unordered groups)."""
+E4M3_SCALE = 1.0
+"""The largest scale of `e4m3` schemes: kernels multiply 128 times a weight, 448 at most and rounded
+to float16."""
 NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
     -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
@@ -165,6 +184,17 @@ NF4 = (
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
 """The values of normal-float 4 (Dettmers et al., 2023), as bitsandbytes has them."""
+
+
+def _e4m3() -> tuple[float, ...]:
+    sizes = [m * 2.0**-9 for m in range(8)]
+    sizes += [(8 + m) * 2.0 ** (exponent - 10) for exponent in range(1, 16) for m in range(8)]
+    sizes[-1] = math.nan
+    return (*sizes, *(-size for size in sizes))
+
+
+E4M3 = _e4m3()
+"""The values of float8_e4m3fn, by their bits: no infinities, 0x7f and 0xff are NaN (OCP OFP8)."""
 
 SCHEMES = {
     row.name: row
@@ -195,7 +225,7 @@ is known by its name too (`scheme`)."""
 
 
 def scheme(name: str) -> Scheme:
-    """A scheme by name: a row of SCHEMES, or "int<2..8>[a|m]_g<group>" and "..._row".
+    """A scheme by name: a row of SCHEMES, "int<2..8>[a|m]_g<group>", "e4m3_g<group>" and "..._row".
 
     Raises UnsupportedError.
     """
@@ -205,7 +235,14 @@ def scheme(name: str) -> Scheme:
         bits, letter, group = found.groups()
         offset = next(o for o, written in _LETTERS.items() if written == letter)
         return affine(int(bits), int(group or 0), offset)
+    if found := _E4M3.fullmatch(name):
+        return e4m3(int(found[1] or 0))
     raise UnsupportedError(f"unknown scheme '{name}'; use one of: {', '.join(SCHEMES)}")
+
+
+def anew(name: str) -> str:
+    """The scheme for values that a checkpoint has in scheme `name`, and which cannot be kept."""
+    return FALLBACK if scheme(name).is_e4m3 else name
 
 
 def fitting(how: Scheme, row: int) -> Scheme:

@@ -38,7 +38,8 @@ def _scales(groups: Floats, scheme: Scheme) -> Floats:
     """The best of a few scales of each group, [M]."""
     table = np.asarray(scheme.table, np.float32)
     low, high = groups.min(axis=1, initial=0), groups.max(axis=1, initial=0)
-    end = table.min() if -table.min() >= table.max() else table.max()
+    least, most = np.nanmin(table), np.nanmax(table)
+    end = least if -least >= most else most
     widest = np.where(-low > high, low, high) / end
     if scheme.scale_dtype == "uint8":
         top = np.ldexp(
@@ -46,7 +47,7 @@ def _scales(groups: Floats, scheme: Scheme) -> Floats:
         )  # within [widest / 2, widest]
         candidates = [top, 2 * top]
     elif scheme.scale_dtype == "float32":
-        return np.maximum(-low, high)  # a quantile table's values are fractions of the largest
+        return np.maximum(-low, high) / np.abs(end)
     else:
         candidates = [sign * s * widest for s in map(np.float32, _STRETCH) for sign in (1, -1)]
     best = np.full(len(groups), np.inf, np.float32)
@@ -64,8 +65,9 @@ def _scales(groups: Floats, scheme: Scheme) -> Floats:
 
 def _nearest(groups: Floats, scale: Floats, scheme: Scheme) -> Array:
     """The code of the nearest table value for each weight, u8 [M, g]."""
-    order = np.argsort(np.asarray(scheme.table, np.float32), kind="stable")
-    values = np.asarray(scheme.table, np.float32)[order]
+    table = np.asarray(scheme.table, np.float32)
+    order = np.argsort(table, kind="stable")[: np.count_nonzero(~np.isnan(table))]
+    values = table[order]
     between = (values[1:] + values[:-1]) / 2
     place = np.searchsorted(between, groups * inverse(scale)[:, None])
     return order.astype(np.uint8)[place]

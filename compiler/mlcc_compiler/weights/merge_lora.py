@@ -19,6 +19,7 @@ from mlcc.errors import CheckpointError
 from mlcc.lora.peft import LoraFolder, LoraPair, read_folder
 from mlcc.lora.targets import ALL_LINEAR
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.quantization.schemes import anew
 
 Floats = npt.NDArray[np.float32]
 _MOST_NAMED = 3
@@ -61,7 +62,7 @@ class _Merged:
     @property
     def nearest(self) -> dict[str, str]:
         """A changed tensor is requantized to its old scheme by recipes that keep."""
-        stored = {n: s for n, s in self.base.schemes.items() if n in self.pairs}
+        stored = {n: anew(s) for n, s in self.base.schemes.items() if n in self.pairs}
         return {**self.base.nearest, **stored}
 
     def read(self, name: str) -> Floats:

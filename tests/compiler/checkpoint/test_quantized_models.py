@@ -196,7 +196,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
 
 
 def test_fp8_is_quantized_already(tmp_path: Path) -> None:
-    """No scheme has its format: without `--quant` it is quantized to 8 bits."""
+    """Kept for CUDA; other targets have no kernels for it, and quantize it to 8 bits."""
     make_checkpoint("llama", tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     for name in [n for n in tensors if n.endswith("_proj.weight")]:
@@ -207,6 +207,9 @@ def test_fp8_is_quantized_already(tmp_path: Path) -> None:
     config["quantization_config"] = {"quant_method": "fp8"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     checkpoint = Checkpoint.open(tmp_path)
-    assert checkpoint.quantized and not checkpoint.tensors.schemes
-    plan = make_plan(checkpoint, get_target("reference"), Options(quant="keep", context=32))
-    assert plan.schemes["model.layers.0.self_attn.q_proj.weight"] == "int8_g32"
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert checkpoint.quantized and checkpoint.tensors.schemes[name] == "e4m3_row"
+    for target, scheme in (("reference", "int8_g32"), ("vulkan", "int8_g32"), ("cuda", "e4m3_row")):
+        plan = make_plan(checkpoint, get_target(target), Options(quant="keep", context=32))
+        assert plan.schemes[name] == scheme
+        assert any("no kernels" in note for note in plan.notes) == (scheme == "int8_g32")

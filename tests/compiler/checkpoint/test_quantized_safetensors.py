@@ -183,15 +183,25 @@ def fp8_rows() -> Built:
     weight, s = eights(), scales(1).astype(np.float32)
     floats = weight.astype(np.float32) * s
     config = {"quant_method": "compressed-tensors", "format": "float-quantized"}
-    return named({"weight": weight, "weight_scale": s}), config, floats, ""
+    return named({"weight": weight, "weight_scale": s}), config, floats, "e4m3_row"
 
 
-def fp8_blocks() -> Built:
-    weight, s = eights(), random.random((-(-N // 32), -(-K // 64))).astype(np.float32)
-    whole = np.repeat(np.repeat(s, 32, axis=0)[:N], 64, axis=1)[:, :K]
-    config = {"quant_method": "fp8", "weight_block_size": [32, 64]}
+def fp8_groups() -> Built:
+    weight, s = eights(), scales()
+    config = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+    tensors = named({"weight": weight, "weight_scale": s})
+    return tensors, config, weight.astype(np.float32) * spread(s), f"e4m3_g{G}"
+
+
+def fp8_blocks(columns: int = 64, most: float = 1) -> Built:
+    """Kept where blocks divide the rows, and no scale is above 1."""
+    s = random.random((-(-N // 32), -(-K // columns))).astype(np.float32)
+    weight, s[0, 0] = eights(), most
+    whole = np.repeat(np.repeat(s, 32, axis=0)[:N], columns, axis=1)[:, :K]
+    config = {"quant_method": "fp8", "weight_block_size": [32, columns]}
     tensors = named({"weight": weight, "weight_scale_inv": s})
-    return tensors, config, weight.astype(np.float32) * whole, ""
+    kept = most <= 1 and K % columns == 0
+    return tensors, config, weight.astype(np.float32) * whole, f"e4m3_g{columns}" if kept else ""
 
 
 def four_bits(nested: bool = False) -> Built:
@@ -229,7 +239,7 @@ def static_fp8() -> Built:
     weight, s = eights(), np.full(1, 0.25, np.float32)
     tensors = {"weight": weight, "weight_scale_inv": s, "activation_scale": np.ones(1, np.float32)}
     config = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}
-    return named(tensors), config, weight.astype(np.float32) * s, ""
+    return named(tensors), config, weight.astype(np.float32) * s, "e4m3_row"
 
 
 def mlx(bits: int = 4) -> Built:
@@ -280,7 +290,10 @@ CASES: dict[str, Callable[[], Built]] = {
     "w4a16-tiny-asymmetric": lambda: w4a16(True, True),
     "w8a8": w8a8,
     "fp8-rows": fp8_rows,
+    "fp8-groups": fp8_groups,
     "fp8-blocks": fp8_blocks,
+    "fp8-blocks-beyond": lambda: fp8_blocks(48),
+    "fp8-blocks-large": lambda: fp8_blocks(most=1.5),
     "fp8-static": static_fp8,
     "nf4": four_bits,
     "nf4-nested": lambda: four_bits(True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -19,9 +20,11 @@ from mlcc_compiler.quantization import (
     scheme,
     with_head,
 )
-from mlcc_compiler.quantization.quantized import PARTS
+from mlcc_compiler.quantization.quantized import PARTS, Quantized
+from mlcc_compiler.quantization.schemes import E4M3
 
-INTEGER = [row for row in SCHEMES.values() if not row.is_float]
+INTEGER = [scheme("e4m3_g64"), scheme("e4m3_row")]
+INTEGER += [row for row in SCHEMES.values() if not row.is_float]
 
 
 def _weight(n: int = 40, k: int = 256) -> np.ndarray:
@@ -31,6 +34,8 @@ def _weight(n: int = 40, k: int = 256) -> np.ndarray:
 def _clip(how: Scheme) -> float:
     """The bound of an element's error, relative to the largest weight of its group. 8 bits round to
     half a step; fewer may clip the tails, and two levels may round a small group's scale up."""
+    if how.is_e4m3:
+        return 16 / 448 * 1.05  # half of the last step
     if how.bits == 8:
         return (0.5 / 127 if how.symmetric else 1 / 255) * 1.05
     return {2: 1.2, 3: 0.7, 4: 0.35, 5: 0.2, 6: 0.1}[how.bits]
@@ -90,6 +95,20 @@ def test_damaged_weights_are_refused(bad: float) -> None:
     weight[7, 9] = bad
     with pytest.raises(CheckpointError, match="NaN or infinite"):
         quantize(weight, scheme("int4_g32"))
+
+
+def test_8_bit_floats() -> None:
+    """Their values; what kernels do not compute with is refused."""
+    bits = np.arange(256, dtype=np.uint8)
+    np.testing.assert_array_equal(
+        np.asarray(E4M3, np.float32), bits.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    )
+    how, scales = scheme("e4m3_g128"), np.full((1, 2), 0.5, np.float32)
+    Quantized(how, np.where((bits & 127) == 127, 0, bits)[None], scales).check("w")
+    with pytest.raises(CheckpointError, match="'w' holds NaN"):
+        Quantized(how, bits[None], scales).check("w")
+    with pytest.raises(CheckpointError, match="'w' has a scale beyond 1"):
+        Quantized(how, bits[None] & 63, 3 * scales).check("w")
 
 
 def test_group_that_does_not_fit_names_the_fix() -> None:

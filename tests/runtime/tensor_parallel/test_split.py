@@ -169,7 +169,9 @@ def test_rows_are_read_as_tensors_are(tiny: Path) -> None:
             assert view.shapes[name] == found.shape
 
 
-@pytest.mark.parametrize("name", ["int4_g32", "int4a_g32", "int8_row", "q4_k", "k4_g32", "mxfp4"])
+@pytest.mark.parametrize(
+    "name", ["int4_g32", "int4a_g32", "int8_row", "q4_k", "k4_g32", "mxfp4", "e4m3_g128"]
+)
 def test_codes_of_a_part_stand_for_the_same(name: str) -> None:
     how = scheme(name)
     weight = np.random.default_rng(3).standard_normal((6, 2048)).astype(np.float32)

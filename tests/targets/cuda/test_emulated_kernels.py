@@ -6,19 +6,24 @@ detected.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear import split_weights
+from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
+from mlcc_compiler.quantization import Quantized, dequantize, scheme
 from mlcc_targets import Choices, get_target
 from tests.compiler.kernels import test_gpu_elementwise as elementwise
 from tests.compiler.kernels import test_moe as moe
@@ -75,6 +80,7 @@ FRAGMENTS = (
     ((32, 2048), "t4_g32", (4,), False),  # two blocks of scales; two chunks at a time
     ((48, 352), "t5_g32", (5, 17, 33), True),
     ((32, 96), "bf16", (3,), False),
+    ((32, 256), "e4m3_g128", (3,), False),
     ((4112, 64), "k5_g32", (2,), False),  # two tiles a warp, the last one alone
 )
 LONG_FRAGMENTS = (
@@ -84,6 +90,8 @@ LONG_FRAGMENTS = (
     ((48, 256), "iq4_xs", (2, 65), False),
     ((48, 128), "mxfp4", (3, 9), False),
     ((48, 128), "int8_g32", (2, 9), False),
+    ((48, 384), "e4m3_g128", (0, 8, 20, 70, 129), True),
+    ((48, 96), "e4m3_row", (2, 9), False),
     ((16, 192), "int4_g32", (3,), False),  # lanes read eight bytes at a time, some warps nothing
     ((144, 256), "t4_g32", (0, 8, 30, 50, 130), True),
     ((16, 256), "int8a_g64", (2, 16), False),
@@ -107,6 +115,49 @@ def test_fragments(sizes: tuple[int, int], name: str, rows: tuple[int, ...], bia
     linear.check_fragments(CUDA, sizes, name, rows, bias)
 
 
+def test_8_bit_floats_to_the_bit() -> None:
+    """Products of few rows have the scales of the file, unrounded: each code times 1 is its
+    weight."""
+    form = split_weights.packing(CUDA, (32, 256), "e4m3_g128")
+    codes = np.resize(np.arange(256, dtype=np.uint8), (32, 256))
+    codes[(codes & 127) == 127] = 0
+    codes[1::2] = codes[1::2, ::-1]
+    scales = np.random.default_rng(5).uniform(1e-7, 1, (32, 2)).astype(np.float32)
+    matrix = Quantized(form.scheme, codes, scales)
+    stored, weight = form.pack_quantized(matrix), dequantize(matrix)
+    for first in range(0, 256, 8):
+        x = np.eye(8, 256, first, np.float32)
+        y = linear.fragments_product(CUDA, form, linear.few_rows, x, stored)
+        np.testing.assert_array_equal(y, weight[:, first : first + 8].T)
+
+
+def test_8_bit_floats_before_sm_89() -> None:
+    """Their bits are moved, and the float16 multiplied: what nvcc reads, but for that product."""
+    code, count = re.subn(
+        r'asm\("mul[^;]*;"[^;]*;',
+        "found = mlcc_multiply_add(pair, 0x5c005c00u, 0x80008000u);",
+        "".join(map(mma.e4m3_code, ("low", "high"))).replace("mlcc_e4m3", "before_e4m3"),
+    )
+    assert count == 2
+    text = f"""extern "C" __global__ void nothing(int* y) {{ }}
+    #define __byte_perm mlcc_permuted
+    #define __CUDA_ARCH__ 800
+    {code}
+    extern "C" __global__ void differ(int* y) {{
+      for (unsigned code = 0; code < 1u << 16; ++code) {{
+        unsigned word = code << 16 | code ^ 0x8133u;
+        bool nan = false;
+        for (int i = 0; i < 32; i += 8) nan |= (word >> i & 127) == 127;
+        y[0] += !nan && before_e4m3_low(word) != mlcc_e4m3_low(word);
+        y[0] += !nan && before_e4m3_high(word) != mlcc_e4m3_high(word);
+        y[1] += !nan;
+      }}
+    }}"""
+    y = np.zeros(2, np.int32)
+    assert emulation.launch(text, "differ", 1, 1, y) == ""
+    assert y[0] == 0 and y[1] > 60000
+
+
 @pytest.mark.parametrize(("sizes", "name"), [((48, 2176), "t4_g32"), ((48, 1088), "bf16")])
 def test_k_is_shared_out(sizes: tuple[int, int], name: str) -> None:
     """By workgroups, each of which takes more steps than its memory has."""
@@ -114,18 +165,25 @@ def test_k_is_shared_out(sizes: tuple[int, int], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "each", "tokens"),
+    ("shape", "name", "each", "tokens"),
     [
-        ((10, 32, 128), True, (0, 3, 12, 25)),
-        pytest.param((3, 48, 64), False, (1, 9, 70), marks=pytest.mark.long),
+        ((10, 32, 128), "t4_g32", True, (0, 3, 12, 25)),
+        pytest.param((3, 48, 64), "t4_g32", False, (1, 9, 70), marks=pytest.mark.long),
+        pytest.param((6, 32, 128), "e4m3_g128", False, (3, 25), marks=pytest.mark.long),
     ],
 )
 def test_experts_in_fragments(
-    shape: tuple[int, int, int], each: bool, tokens: tuple[int, ...]
+    shape: tuple[int, int, int], name: str, each: bool, tokens: tuple[int, ...]
 ) -> None:
     """By token, and tiles of 16 and 64 tokens that chose one expert."""
     experts = shape[0] // 2 if each else shape[0]
-    moe.gpu_check(CUDA, shape, "t4_g32", experts, 2, each, tokens)
+    moe.gpu_check(CUDA, shape, name, experts, 2, each, tokens)
+
+
+@pytest.mark.long
+def test_8_bit_floats_in_rows() -> None:
+    """Sizes of no whole tiles."""
+    linear.check(CUDA, (40, 96), scheme("e4m3_row"), rows=(1, 3, 20))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def tools() -> None:
     ("scheme", "most"),
     [
         ("t5_g32", 3.55),
+        ("e4m3_g128", 1.3),
         *(
             pytest.param(scheme, most, marks=pytest.mark.long)
             for scheme, most in (
@@ -70,6 +71,7 @@ def test_instructions_a_weight(scheme: str, most: float) -> None:
     [
         ("t4_g32", 5.9, 7.0),
         pytest.param("t5_g32", 6.9, 8.1, marks=pytest.mark.long),
+        pytest.param("e4m3_row", 3.5, 4.9, marks=pytest.mark.long),
         pytest.param("bf16", 4.2, 5.2, marks=pytest.mark.long),
         pytest.param("f16", 3.3, 4.2, marks=pytest.mark.long),
     ],
@@ -92,7 +94,13 @@ def test_many_rows(scheme: str, most_64: float, most_128: float) -> None:
         ("t4_g32", 352),
         *(
             pytest.param(scheme, most, marks=pytest.mark.long)
-            for scheme, most in (("t5_g32", 424), ("k5_g32", 436), ("bf16", 236), ("f16", 172))
+            for scheme, most in (
+                ("t5_g32", 424),
+                ("e4m3_g128", 212),
+                ("k5_g32", 436),
+                ("bf16", 236),
+                ("f16", 172),
+            )
         ),
     ],
 )

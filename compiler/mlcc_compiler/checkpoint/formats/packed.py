@@ -21,12 +21,11 @@ from mlcc.artifact.safetensors import TensorEntry
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.safetensors import TensorFolder
 from mlcc_compiler.quantization.quantized import Quantized, dequantize
+from mlcc_compiler.quantization.schemes import E4M3, FALLBACK
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
-FALLBACK = "int8_g32"
-"""For values that no scheme holds (fp8, unordered groups): eight bits in groups of 32."""
 _DTYPES = {
     "uint8": "u1", "int8": "i1", "int32": "<i4", "uint32": "<u4", "int64": "<i8",
     "float16": "<f2", "float32": "<f4", "float8_e4m3fn": "u1", "bfloat16": "<u2",
@@ -146,9 +145,9 @@ class Parts:
     def dtype(self, name: str) -> str:
         return self.folder.entries[name][1].dtype
 
-    def load(self, name: str, item: int | None = None) -> Array:
-        """A tensor as stored, or `tensor[item]`; bfloat16 and smaller floats as f32. Raises
-        CheckpointError."""
+    def load(self, name: str, item: int | None = None, *, as_codes: bool = False) -> Array:
+        """A tensor as stored, or `tensor[item]`; bfloat16 and smaller floats as f32, or 8-bit ones
+        as their bits. Raises CheckpointError."""
         entry = self.folder.entries[name][1]
         size, start, shape = entry.stop - entry.start, entry.start, entry.shape
         if item is not None:
@@ -165,7 +164,7 @@ class Parts:
         array = np.frombuffer(data, _DTYPES[entry.dtype]).reshape(shape)
         if entry.dtype == "bfloat16":
             return (array.astype(np.uint32) << 16).view(np.float32)
-        return _E4M3[array] if entry.dtype == "float8_e4m3fn" else array
+        return _E4M3[array] if entry.dtype == "float8_e4m3fn" and not as_codes else array
 
     def is_exact_f16(self, name: str) -> bool:
         """Whether scales convert to float16 without loss: bfloat16 ones do, except very small
@@ -222,15 +221,4 @@ def check_group(parts: Parts, name: str, found: int, declared: Any, row: int) ->
         )
 
 
-def _e4m3() -> Floats:
-    """The values of float8_e4m3fn, by their bits: no infinities, 0x7f is NaN (OCP OFP8)."""
-    bits = np.arange(256)
-    exponent, mantissa = (bits >> 3) & 15, bits & 7
-    size = np.where(
-        exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent.astype(float) - 10)
-    )
-    size[(bits & 127) == 127] = np.nan
-    return np.where(bits < 128, size, -size).astype(np.float32)
-
-
-_E4M3 = _e4m3()
+_E4M3 = np.asarray(E4M3, np.float32)

@@ -1,17 +1,15 @@
-"""Matrices of one byte a weight with scales by row, tensor or block: int8 and fp8 (e4m3).
+"""Matrices of one byte a weight with scales by row, group, tensor or block: int8 and fp8 (e4m3).
 
 Used by compressed-tensors, DeepSeek's fp8 blocks and bitsandbytes' int8.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mlcc_compiler.checkpoint.formats.packed import Array, Floats, PackedMatrix, Parts
 from mlcc_compiler.quantization.quantized import Quantized
-from mlcc_compiler.quantization.schemes import affine
+from mlcc_compiler.quantization.schemes import E4M3_SCALE, FALLBACK, affine, e4m3
 
 _FLOATS = ("float16", "bfloat16", "float32")
 
@@ -33,6 +31,8 @@ def matrix(
         raise parts.refuse(scale, f"is {shape}, and the experts are {experts[0]}")
     shape = shape[len(experts) :]
     _check(parts, name, scale, (n, k), shape, block)
+    if parts.dtype(name) != "int8" and divisor == 1:
+        return _eights(parts, (name, scale), (n, k), shape, block, expert)
     groups = _groups(shape, n, k) if block is None else None
     integers = parts.dtype(name) == "int8" and groups is not None and divisor == 1
     how = affine(8, k // groups if groups and groups > 1 else 0)
@@ -50,8 +50,39 @@ def matrix(
     if integers and how.fits(k) and parts.is_exact_f16(scale):
         return PackedMatrix((n, k), (name, scale), load, how.name)
     dtype = "fp8" if parts.dtype(name) != "int8" else f"int8 with {parts.dtype(scale)} scales"
-    nearest: dict[str, Any] = {} if dtype == "fp8" else {"nearest": how.name}
-    return PackedMatrix((n, k), (name, scale), floats, why=dtype, **nearest)
+    nearest = FALLBACK if dtype == "fp8" else how.name
+    return PackedMatrix((n, k), (name, scale), floats, nearest=nearest, why=dtype)
+
+
+def _eights(
+    parts: Parts,
+    names: tuple[str, str],
+    shape: tuple[int, int],
+    scales: tuple[int, ...],
+    block: tuple[int, int] | None,
+    expert: int | None,
+) -> PackedMatrix:
+    """8-bit floats, as they are if no scale is too large and groups divide the rows."""
+    (name, scale), (n, k) = names, shape
+    columns = (_groups(scales, n, k) or 1) if block is None else -(-k // block[1])
+    how = e4m3(0 if columns == 1 else k // columns if block is None else block[1])
+
+    def spread() -> Floats:
+        found = parts.load(scale, expert).astype(np.float32)
+        rows = np.repeat(found, block[0], axis=0)[:n] if block else _two(found)
+        return np.ascontiguousarray(np.broadcast_to(rows, (n, columns)))
+
+    def load() -> Quantized:
+        return Quantized(how, parts.load(name, expert, as_codes=True), spread())
+
+    def floats() -> Floats:
+        weight = parts.load(name, expert).astype(np.float32)
+        weight *= _spread(parts.load(scale, expert).astype(np.float32), (n, k), block)
+        return weight
+
+    if how.fits(k) and float(np.abs(parts.load(scale, expert)).max()) <= E4M3_SCALE:
+        return PackedMatrix(shape, names, load, how.name)
+    return PackedMatrix(shape, names, floats, why="fp8")
 
 
 def _check(

@@ -220,6 +220,16 @@ inline unsigned mlcc_permuted(unsigned low, unsigned high, unsigned selector) {
   }
   return found;
 }
+inline half emulated_e4m3(unsigned code) {
+  int exponent = code >> 3 & 15, bits = code & 7;
+  float size = exponent ? ldexpf(8 + bits, exponent - 10) : ldexpf(bits, -9);
+  if ((code & 127) == 127) size = NAN;
+  return static_cast<half>(code & 128 ? -size : size);
+}
+inline unsigned mlcc_e4m3_low(unsigned word) {
+  return __pack_half2(emulated_e4m3(word & 255), emulated_e4m3(word >> 8 & 255));
+}
+inline unsigned mlcc_e4m3_high(unsigned word) { return mlcc_e4m3_low(word >> 16); }
 inline void mlcc_words(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const void* from) {
   unsigned four[4];
   memcpy(four, from, sizeof four);

@@ -44,7 +44,7 @@ class UnitCodes:
         self.table: tuple[int, ...] = ()
         self._powers: tuple[float, ...] = ()
         """Of a curve in the code itself, the factors of its powers, the highest first."""
-        if packing.scheme.table:
+        if packing.scheme.table and not packing.scheme.is_e4m3:
             found = integers(packing.scheme.table)
             assert found is not None
             self.table, self.factor = found
@@ -100,6 +100,8 @@ class UnitCodes:
     def _step(self, parts: list[tuple[planes.Plane, list[Expr]]], step: int) -> list[Expr]:
         """The four codes of a step as floats."""
         code = self._word(parts, step)
+        if self.packing.scheme.is_e4m3:
+            return keep([_eight(code >> T.uint32(8 * i)) for i in range(4)])
         if self._powers:
             return keep([self._on_curve(value) for value in self._unsigned(code)])
         if self.table:
@@ -152,6 +154,13 @@ class UnitCodes:
         """The unsigned bytes of a word."""
         low = [T.bitwise_and(word >> T.uint32(8 * i), T.uint32(255)) for i in range(4)]
         return keep([b.astype("float32") for b in low])
+
+
+def _eight(word: Expr) -> Expr:
+    """The 8-bit float (e4m3) in the lowest bits: its bits as those of a float32, 2**-120 of it."""
+    word = bind(word)
+    bits = and_(word, 0x80) << T.uint32(24), and_(word, 0x7F) << T.uint32(20)
+    return T.reinterpret("float32", T.bitwise_or(*bits)) * real(2.0**120)
 
 
 def _powers(scheme: Scheme) -> tuple[float, ...]:

@@ -154,8 +154,9 @@ class WeightReader:
         excess = self.codes.excess if excess is None else excess
         factor = self.codes.factor if factor is None else factor
         block = bind(tirx.floordiv(group, how.block // self.packing.group)) if how.block else group
-        exponent = how.scale_dtype == "uint8"
-        load_scale = self._number("scales", row, block, 1 if exponent else 2)
+        exponent, wide = how.scale_dtype == "uint8", how.scale_dtype == "float32"
+        size = 1 if exponent else 4 if wide else 2
+        load_scale = self._number("scales", row, block, size)
         load_minimum = self._number("minima", row, block, 2)
         load_scales, load_minima = (
             self._number(name, row, group, 1) for name in ("sub_scales", "sub_minima")
@@ -169,6 +170,8 @@ class WeightReader:
             level = load_scale(block)
             if exponent:
                 level = T.reinterpret("float32", and_(level, 255) << T.uint32(23))
+            elif wide:
+                level = T.reinterpret("float32", level)
             else:
                 level = _widen_f16(self.gpu, level, 0 if how.block else excess)
             less = factor * (2.0**-excess if how.block else 1.0)
@@ -202,6 +205,10 @@ class WeightReader:
             return None
         first, _ = self.packing.scale_parts[part]
         per_word = 4 // size
+        if per_word == 1:
+            buffer = region(self.buffers[1], list(self.packing.scale_parts).index(part))
+            alone = bind(buffer[row, index + first])
+            return lambda at: alone
         buffer = region(self.buffers[1], list(self.packing.scale_parts).index(part))
         word = bind(buffer[row, tirx.floordiv(index, per_word) + first])
         return lambda at: word >> (tirx.floormod(at, per_word) * (8 * size)).astype("uint32")

@@ -8,6 +8,7 @@ of the two sides (columns 0 to 3 and 4 to 7 of a unit). `gemv.py` adds it to the
   where a code lies four bits higher: float16 1024 + code and 64 + code. The bits of the narrower
   planes are moved beside them.
 - **8 bits**: a byte permutation puts each byte below the upper byte of 1024.
+- **8-bit floats**: an instruction converts two to float16, exactly.
 - **Signs and magnitudes** (the curves `t4_g32` and `t5_g32`, MXFP4): byte permutations look up
   eight magnitudes at a time, and put each below a byte with its sign. Such a float16 is subnormal,
   2**-24 times an integer, which tensor cores multiply exactly.
@@ -31,11 +32,14 @@ from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind
 from mlcc_compiler.kernels.planes import Plane, integers, planes_of
 from mlcc_compiler.quantization import Scheme
+from mlcc_compiler.quantization.schemes import E4M3, E4M3_SCALE
 
 Words = Sequence[Sequence[Expr]]
 """Of each plane, the words of a unit."""
 _ONE_K, _SIXTY_FOUR = 0x6400, 0x5400
 """The float16 1024 and 64."""
+_MOST = 65504
+"""The largest float16."""
 _LOW, _HIGH = 0x000F000F, 0x00F000F0
 _TOPS = 0x80808080
 """The top bit of each byte."""
@@ -47,7 +51,8 @@ class FloatCodes:
     """16-bit floats."""
 
     columns = (0, 1, 2, 3, 4, 5, 6, 7)
-    factor = 1.0
+    factor = enlarged = 1.0
+    excess = None
 
     def __init__(self, packing: GpuPacking, count: Expr) -> None:
         self.wide, self.count = packing.scheme.dtype == "bfloat16", count
@@ -74,12 +79,42 @@ class FloatCodes:
         return [found[i] for i in range(len(pairs))]
 
 
+class EightBitFloats:
+    """8-bit floats (e4m3). Scales may be far below float16's, so that weights with their scale are
+    so many times as large, and sums too."""
+
+    columns = (0, 1, 2, 3, 4, 5, 6, 7)
+    factor, unit, enlarged = 1.0, 1.0, 128.0
+    excess = None
+
+    def __init__(self, packing: GpuPacking) -> None:
+        assert E4M3_SCALE * max(size for size in E4M3 if size == size) * self.enlarged < _MOST
+
+    def pairs(self, words: Words, t: Expr) -> list[Expr]:
+        """See NibbleCodes."""
+        (given,) = words
+        found = Local(4, "uint32")
+        for i, word in enumerate(given):
+            for j, side in enumerate(("low", "high")):
+                found[2 * i + j] = mma.eights(word, side)
+        return [found[i] for i in range(4)]
+
+    def weights(self, pairs: Sequence[Expr], scale: Expr, offset: Expr | None) -> list[Expr]:
+        """Emit the weights of `pairs`: see _Exact."""
+        found = Local(len(pairs), "uint32")
+        for i, pair in enumerate(pairs):
+            found[i] = mma.multiply_add(pair, scale, T.uint32(_ZEROS))
+        return [found[i] for i in range(len(pairs))]
+
+
 class _Exact:
     """Takes the excess off each pair: pair * `times` + `added` is (code - middle) * `unit`, to the
     bit."""
 
     excess: tuple[int, int]
     times, unit = 1.0, 1.0
+    enlarged = 1.0
+    """Weights of `weights` are so many times what they should be."""
 
     def weights(self, pairs: Sequence[Expr], scale: Expr, offset: Expr | None) -> list[Expr]:
         """Emit the weights of `pairs`: float16, each rounded once. scale and offset are pairs, the
@@ -267,7 +302,7 @@ def _held(values: Sequence[int], count: Expr) -> list[Expr]:
 def codes_of(packing: GpuPacking, count: Expr) -> Any:
     """How the codes of a packing become float16; count: rows of x."""
     kind = _kind(packing)
-    more = packing.scheme.table or packing.scheme.is_float
+    more = (packing.scheme.table or packing.scheme.is_float) and not packing.scheme.is_e4m3
     return kind(packing, count) if more else kind(packing)
 
 
@@ -280,6 +315,8 @@ def columns_of(packing: GpuPacking) -> tuple[int, ...]:
 def _kind(packing: GpuPacking) -> Any:
     if packing.scheme.is_float:
         return FloatCodes
+    if packing.scheme.is_e4m3:
+        return EightBitFloats
     if table := packing.scheme.table:
         even = all(table[i] == -table[i + len(table) // 2] for i in range(len(table) // 2))
         return MagnitudeCodes if packing.mirrored or even else TableCodes

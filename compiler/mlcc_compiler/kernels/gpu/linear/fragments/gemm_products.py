@@ -223,7 +223,7 @@ class Products:
                 continue
             scales, count = self.scales[number, half]
             words = [scales[i * count + j] for j in range(count)]
-            factor = 1 / self.codes.unit
+            factor = self.codes.enlarged / self.codes.unit
             scaling = self.lane.scaling_of(words, stretch, self.lane.t // 2, factor)
             scale = scaling.scale
             scales_of = bind(mma.halves(scale, scale))
@@ -258,7 +258,7 @@ class Products:
 
     def _each(self, write: Callable[[Expr, Expr, Expr], None]) -> None:
         """write(row of x, row of W, sum), counted in the workgroup's tile."""
-        t, half = self.tile, EDGE // 2
+        t, half, less = self.tile, EDGE // 2, 1 / self.codes.enlarged
         for number in range(t.wide):
             with T.serial(t.high) as at_h:
                 h = int32(at_h)
@@ -266,7 +266,8 @@ class Products:
                     m = (self.row * t.high + h) * COLUMNS + self.lane.t * 2 + j % 2
                     n = (self.column * t.wide + number) * EDGE + self.lane.g + j // 2 * half
                     at = (number * t.high + h) * SUMS + j
-                    write(bind(m), bind(n), self.sums[at])
+                    total = self.sums[at]
+                    write(bind(m), bind(n), total if less == 1 else total * real(less))
 
 
 def _kept(tile: Tile, number: Expr) -> Expr:

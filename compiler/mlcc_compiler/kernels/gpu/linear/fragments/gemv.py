@@ -153,10 +153,9 @@ class _Products:
             self.x_row = bind(self.x_row * width + unit)
         self.tiles = tiles
         count = x.shape[0]
-        scheme = reader.packing.scheme
-        self.span = span_of(reader.packing.k, scheme.bits)
+        self.span = span_of(reader.packing.k, reader.packing.scheme.bits)
         self.codes = codes_of(reader.packing, count)
-        self.excess = [] if scheme.is_float else self._held_excess(count)
+        self.excess = [] if self.codes.excess is None else self._held_excess(count)
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
         self.sums = _sums(len(tiles))
 
@@ -230,8 +229,10 @@ class _Products:
             pairs[i] = mma.halves(values[order[2 * i]], values[order[2 * i + 1]])
         return [pairs[i] for i in range(UNIT // 2)]
 
-    def _start(self, x: list[Expr]) -> Local:
+    def _start(self, x: list[Expr]) -> Local | None:
         """What the sums of a stretch begin with: minus the excess of the codes, times x."""
+        if not self.excess:
+            return None
         return self._constants(x, self.excess)
 
     def _sum_of(self, x: list[Expr]) -> Local | None:
@@ -247,9 +248,10 @@ class _Products:
             start = _cells(sums)
         return sums
 
-    def _raw(self, rows: list[list[Expr]], x: list[Expr], start: Local) -> Local:
+    def _raw(self, rows: list[list[Expr]], x: list[Expr], start: Local | None) -> Local:
         """The products of a stretch, unscaled."""
-        raw, before = Local(SUMS), _cells(start)
+        raw = Local(SUMS)
+        before = [real(0)] * SUMS if start is None else _cells(start)
         upper, lower = rows
         for side in range(2):
             at = 2 * side

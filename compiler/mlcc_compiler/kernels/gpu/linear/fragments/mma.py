@@ -48,6 +48,23 @@ __device__ __forceinline__ unsigned mlcc_permuted(unsigned low, unsigned high, u
 }
 """
 
+_E4M3 = """
+__device__ __forceinline__ unsigned mlcc_e4m3_SIDE(unsigned word) {
+  unsigned found;
+#if __CUDA_ARCH__ >= 890
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, SIDE; }"
+      : "=r"(found) : "r"(word));
+#else
+  unsigned wide = __byte_perm(word, 0, SELECTOR);
+  unsigned pair = wide & 0x80008000u | wide >> 1 & 0x3f803f80u;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(pair), "r"(0x5c005c00u));
+#endif
+  return found;
+}
+"""
+"""Before sm_89 the bits are moved to a float16's, which is 2**-8 times the number."""
+_SELECTORS = {"low": "0x1404", "high": "0x3424"}
+
 _MULTIPLY_ADD = """
 __device__ __forceinline__ unsigned mlcc_multiply_add(unsigned a, unsigned b, unsigned c) {
   unsigned found;
@@ -109,6 +126,17 @@ def permuted(low: Expr, high: Expr, selector: int | Expr) -> Expr:
     return T.cuda.func_call(
         "mlcc_permuted", *arguments, source_code=_PERMUTED, return_type="uint32"
     )
+
+
+def eights(word: Expr, side: str) -> Expr:
+    """Two 8-bit floats (e4m3), the "low" or the "high" ones of a word, as a pair of float16."""
+    name, code = f"mlcc_e4m3_{side}", e4m3_code(side)
+    return T.cuda.func_call(name, word, source_code=code, return_type="uint32")
+
+
+def e4m3_code(side: str) -> str:
+    """The C++ of `eights`."""
+    return _E4M3.replace("SIDE", side).replace("SELECTOR", _SELECTORS[side])
 
 
 def multiply_add(a: Expr, b: Expr, c: Expr) -> Expr:

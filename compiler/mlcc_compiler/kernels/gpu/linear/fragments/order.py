@@ -56,6 +56,8 @@ def fits(k: int, scheme: Scheme, parts: Sequence[range]) -> bool:
         return whole
     if scheme.bits not in _BITS:
         return False
+    if scheme.is_e4m3:
+        return whole and _groups_fit(scheme.group_of(k))
     if scheme.table and not mirrored(scheme) and (scheme.bits != 4 or not _bytes(scheme)):
         return False
     return whole and _groups_fit(scheme.group_of(k))
