@@ -16,7 +16,15 @@ from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.elementwise import activation, norm, rope
 from mlcc_compiler.kernels.cpu.kv_cache import append
 from mlcc_compiler.kernels.cpu.sampling import sample
-from tests.compiler.kernels.cases.attention import MIXED, OTHERS, Case, Inputs, alone, inputs
+from tests.compiler.kernels.cases.attention import (
+    MIXED,
+    OTHERS,
+    Case,
+    Inputs,
+    alone,
+    in_pieces,
+    inputs,
+)
 from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, NEON, SSE2, Cpu, assembly, run
 from tests.compiler.kernels.cases.step import BOUNDS, LAYOUTS, OTHER_BOUNDS
 
@@ -120,6 +128,15 @@ def test_lists_behind_those_of_other_groups(window: int | None) -> None:
     """The columns and the list are the group's own, wherever the tables' bounds put them."""
     for before, bounds in ((OTHERS, BOUNDS), (OTHERS[:1], OTHER_BOUNDS)):
         check(Case(2, 2, dim=8, window=window, before=before, bounds=bounds), MIXED)
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+def test_tokens_have_the_same_bits_together_and_one_by_one(cpu: Cpu) -> None:
+    """Decoding and verifying drafts, where ranges begin and where they become longer."""
+    for keys in (75, 264, 2056):
+        in_pieces(Case(dtype="float16"), 16, keys, lambda given: attend(given, cpu))
+    if cpu is BEST:
+        in_pieces(Case(window=100), 40, 140, attend)
 
 
 def test_no_sequences() -> None:

@@ -2,8 +2,8 @@
 
 The twin attends with queries, keys and values rounded as the kernel rounds them. What is left is
 that a block's weights are rounded, too: half a unit in the last of 8 bits each, so no sum is
-further off than 2**-8 of the same sum with all values above zero. Tiles of few rows are not rounded
-at all.
+further off than 2**-8 of the same sum with all values above zero. Sequences of few tokens are not
+rounded at all.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from mlcc.device.reference.step_view import StepView
 from mlcc.util.machine import cpu_features
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention.blocking import FEW, Blocking
+from mlcc_compiler.kernels.cpu.attention.sequences import FEW_TOKENS
 from mlcc_compiler.kernels.cpu.isa import bf16_pairs, isa
 from tests.compiler.kernels.attention.test_kv_int8 import bound as bound_of_few
-from tests.compiler.kernels.cases.attention import MIXED, Case, Inputs, alone, inputs
+from tests.compiler.kernels.cases.attention import MIXED, Case, Inputs, alone, in_pieces, inputs
 from tests.compiler.kernels.cases.cpu_kernels import (
     AVX512,
     AVX512_AMX,
@@ -92,14 +93,11 @@ def expected(given: Inputs) -> tuple[Any, Any]:
 
 
 def few_rows(given: Inputs) -> Any:
-    """bool[n, 1, 1]: the tokens of tiles that are not rounded, and those of no sequence."""
+    """bool[n, 1, 1]: the tokens of sequences that are not rounded, and those of no sequence."""
     case, few = given.case, np.ones(len(given.q), bool)
-    tokens = Blocking(case.shape, case.layout, CPU.isa).tokens
     ends = StepView(given.batch).lists(case.layout.group).first_token
     for begin, end in pairwise(ends):
-        for start in range(begin, end, tokens):
-            stop = min(start + tokens, end)
-            few[start:stop] = (stop - start) * case.shape.group <= FEW
+        few[begin:end] = end - begin <= FEW_TOKENS and case.shape.group <= FEW
     return few[:, None, None]
 
 
@@ -225,6 +223,14 @@ def test_a_row_does_not_depend_on_its_neighbours(cpu: Cpu) -> None:
             by_itself = attend(alone(given, s))
             np.testing.assert_array_equal(by_itself, share_input[first : first + queries])
             first += queries
+
+
+@LEVELS
+def test_tokens_have_the_same_bits_together_and_one_by_one(cpu: Cpu) -> None:
+    """Few rows, which are not rounded; of large groups, many."""
+    in_pieces(Case(dtype="float16"), 16, 264, attend)
+    in_pieces(Case(window=100, dtype="int8"), 40, 140, attend)
+    in_pieces(Case(heads=32, kv_heads=2, dim=32, dtype="float16"), 16, 264, attend)
 
 
 @LEVELS

@@ -3,7 +3,9 @@ read beyond the sequence spoils the output."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -185,16 +187,19 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Input
     return Inputs(case, q, pages, scales, batch, batch.num_sequences, entries)
 
 
-def alone(given: Inputs, s: int) -> Inputs:
-    """The inputs of one sequence of a step."""
+def alone(given: Inputs, s: int, begin: int = 0, end: int | None = None) -> Inputs:
+    """The inputs of one sequence of a step, of all its tokens or of some: the keys of later ones
+    are in its pages, and not seen."""
     case, view = given.case, StepView(given.batch)
     own = view.lists(case.layout.group)
-    begin, end = own.first_token[s : s + 2]
+    first, last = own.first_token[s : s + 2]
     ids = own.ids[own.first_page[s] : own.first_page[s + 1]]
     pages = PageList(int32(ids.tolist()), int(own.page_number[s]))
-    rng = np.random.default_rng(s)
-    batch = _step(case, [(end - begin, own.length[s])], [pages], [0], rng)
-    return Inputs(case, given.q[begin:end], given.pages, given.scales, batch, 1, len(ids))
+    end = last - first if end is None else end
+    keys = own.length[s] - (last - first) + end
+    batch = _step(case, [(end - begin, keys)], [pages], [0], np.random.default_rng(s))
+    q = given.q[first + begin : first + end]
+    return Inputs(case, q, given.pages, given.scales, batch, 1, len(ids))
 
 
 def _unseen(case: Case, queries: int, keys: int) -> int:
@@ -238,3 +243,14 @@ def _visible(start: int, count: int, rng: np.random.Generator, windows: bool) ->
             begin[at : at + length] = [first] * length
         at += length
     return {"visible_until": int32(visible), "visible_from": int32(begin)}
+
+
+def in_pieces(case: Case, tokens: int, keys: int, attend: Callable[[Inputs], Any]) -> None:
+    """Whether `tokens` tokens behind others have the same bits one by one and in steps of 2 to 9.
+    Raises AssertionError."""
+    given = inputs(case, ((tokens, keys),))
+    one_by_one = np.concatenate([attend(alone(given, 0, i, i + 1)) for i in range(tokens)])
+    for count in (2, 3, 4, 5, 9):
+        ends = [*range(count, tokens, count), tokens]
+        found = [attend(alone(given, 0, begin, end)) for begin, end in pairwise([0, *ends])]
+        np.testing.assert_array_equal(np.concatenate(found), one_by_one)

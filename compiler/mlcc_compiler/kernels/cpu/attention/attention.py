@@ -2,19 +2,18 @@
 
 Pages as in PagedAttention (Kwon et al., 2023), tiles as in FlashAttention (Dao et al., 2022), key
 ranges split and merged as in Flash-Decoding (Dao et al., 2023). A task is a tile of tokens of one
-sequence for one KV head; a sequence of one tile is cut into ranges of keys so that one decode row
-feeds all threads. How it is cut depends on its own lengths only: neither on the other sequences
-nor on the number of threads. Keys and values are appended (`kv.py`) and rotated already.
+sequence for one KV head and, of few tokens, one range of keys, so that one decode row feeds all
+threads; `sequences.py` cuts a step so. Keys and values are appended (`kv.py`) and rotated already.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
-from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Cache, Scratch, Tile
+from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Cache, Scratch
+from mlcc_compiler.kernels.cpu.attention.sequences import MOST_RANGES, PagedSequences
 from mlcc_compiler.kernels.cpu.attention.tile import TileKernel
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, exp, span, spread
@@ -30,10 +29,6 @@ from mlcc_compiler.kernels.frame import (
 )
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import Step, step_argument
-
-_RANGE = 128  # keys worth a task of their own; half, if the tasks are few
-_FEW_RANGES = 4
-_RANGES = 16  # at most so many per sequence
 
 
 def emit_attention(
@@ -85,74 +80,8 @@ def attend(
 ) -> None:
     """Emit the body of `paged_attention`. Of values it takes the first columns, as many as out
     has."""
-    sequences = _PagedSequences(cut, Step(cut.layout.step, cache.words), most)
+    sequences = PagedSequences(cut, Step(cut.layout.step, cache.words), most)
     _Kernel(cut, sequences, TileKernel(cut, cache), q, out, sinks).emit()
-
-
-@dataclass(frozen=True)
-class _PagedSequences:
-    """Maps tokens and pages to sequences."""
-
-    cut: Blocking
-    step: Step
-    most: Expr
-    """Upper bound of the number of sequences."""
-
-    @property
-    def count(self) -> Expr:
-        return bind(_to_int64(self.step.count("sequences")))
-
-    def lengths(self, s: Expr) -> tuple[Expr, Expr, Expr]:
-        """(first token, tokens, keys) of a sequence."""
-        first = bind(_to_int64(self.step.sequence(s, "first_token")))
-        tokens = bind(_to_int64(self.step.sequence(s + 1, "first_token")) - first)
-        return first, tokens, bind(_to_int64(self.step.sequence(s, "length")))
-
-    def page_word(self, s: Expr) -> Expr:
-        """The word of the step that would name the page of a sequence's first key if no page had
-        been freed."""
-        group, step = self.cut.layout.group, self.step
-        word = step.pages_begin(group) + step.sequence(s, f"first_page.{group}")
-        if self.cut.shape.slides:
-            word = word - step.sequence(s, f"page_number.{group}")
-        return bind(_to_int64(word))
-
-    def seen_pages(self, position: Expr, end: Expr) -> tuple[Expr, Expr]:
-        """(first page, pages) visible to queries from `position` up to `end` - 1."""
-        size, window = self.cut.layout.page_size, self.cut.shape.window
-        key = T.int64(0) if window is None else T.max(position + 1 - window, 0)
-        first = bind(T.floordiv(key, size))
-        return first, bind(T.max(T.floordiv(end + size - 1, size) - first, 0))
-
-    def end(self, position: Expr, keys: Expr) -> Expr:
-        """One past the last key visible to queries before `position`, of a sequence of `keys`."""
-        shape = self.cut.shape
-        if shape.causal:
-            return position
-        return keys if shape.window is None else bind(T.min(position + shape.window - 1, keys))
-
-    def visible_end(self, token: Expr, count: Expr, keys: Expr) -> Expr:
-        """One past the last key visible to any of `count` tokens of the step."""
-        last = Registers(1, 1, "int64")
-        last[0] = T.int64(0)
-        with T.serial(count) as t:
-            last[0] = T.max(last[0], _to_int64(self.step.token(token + t, "visible_until")))
-        return bind(T.min(last[0] + 1, keys))
-
-    def visible_begin(self, token: Expr, count: Expr) -> Expr:
-        """The first key visible to any of `count` tokens of the step."""
-        first = Registers(1, 1, "int64")
-        first[0] = _to_int64(self.step.token(token, "visible_from"))
-        with T.serial(count) as t:
-            first[0] = T.min(first[0], _to_int64(self.step.token(token + t, "visible_from")))
-        return bind(first[0])
-
-    def ranges(self, tokens: Expr, pages: Expr) -> Expr:
-        """Number of key ranges of a sequence; 1 if it has several tiles of tokens."""
-        halves = bind(T.floordiv(pages * self.cut.layout.page_size * 2 + _RANGE - 1, _RANGE))
-        wanted = T.max(T.min(halves, _FEW_RANGES), T.min(T.floordiv(halves + 1, 2), _RANGES))
-        one_tile = tokens <= self.cut.tokens
-        return bind(T.Select(one_tile, T.max(wanted, 1), T.int64(1)))
 
 
 class _PartialSums:
@@ -176,7 +105,7 @@ class _PartialSums:
     def merge(self, slot: Expr, stride: Expr, ranges: Expr, head: Expr, out: Expr, t: Expr) -> None:
         """out[t, head] from the slots slot, slot + stride ... of one token."""
         top, total = Registers(1, 1), Registers(1, 1)
-        weight = T.alloc_buffer((_RANGES,), "float32")
+        weight = T.alloc_buffer((MOST_RANGES,), "float32")
         top[0], total[0] = self.rows[slot, head, self.dim], T.float32(0)
         with T.serial(ranges) as c:
             top[0] = T.max(top[0], self.rows[slot + c * stride, head, self.dim])
@@ -201,7 +130,7 @@ class _Kernel:
     def __init__(
         self,
         cut: Blocking,
-        sequences: _PagedSequences,
+        sequences: PagedSequences,
         tiles: TileKernel,
         q: Expr,
         out: Expr,
@@ -211,7 +140,7 @@ class _Kernel:
         self.cut, self.sequences, self.tiles, self.q, self.out = cut, sequences, tiles, q, out
         self.firsts = T.alloc_buffer((sequences.most + 1, 2), "int64")
         self.dim = int(out.shape[2])
-        slots = T.min(out.shape[0], sequences.most * cut.tokens) * _RANGES
+        slots = T.min(out.shape[0], sequences.most * sequences.most_split) * MOST_RANGES
         self.parts = _PartialSums(cut, self.dim, slots, sinks)
 
     def emit(self) -> None:
@@ -240,58 +169,34 @@ class _Kernel:
         store(self.firsts, T.int64(0), 0, 0)
         store(self.firsts, T.int64(0), 0, 1)
         with T.serial(self.sequences.count) as s:
-            _, tokens, keys = self.sequences.lengths(s)
-            _, pages = self.sequences.seen_pages(keys - tokens, keys)
-            ranges = self.sequences.ranges(tokens, pages)
-            tiles = T.floordiv(tokens + self.cut.tokens - 1, self.cut.tokens)
-            store(self.firsts, self.firsts[s, 0] + tiles * ranges, s + 1, 0)
-            used = T.Select(ranges > 1, tokens * ranges, T.int64(0))
+            own = self.sequences.cut_up(s)
+            store(self.firsts, self.firsts[s, 0] + own.tiles * own.ranges, s + 1, 0)
+            used = T.Select(own.ranges > 1, own.tokens * own.ranges, T.int64(0))
             store(self.firsts, self.firsts[s, 1] + used, s + 1, 1)
 
     def _clear_padding(self) -> None:
         lanes = self.cut.dim_lanes
-        used = bind(_to_int64(self.sequences.step.count("tokens")))
+        used = bind(T.Cast("int64", self.sequences.step.count("tokens")))
         steps = self.dim // lanes
         with T.serial(self.out.shape[0] - used) as t, T.grid(self.cut.shape.heads, steps) as (h, j):
             store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
 
     def _run_task(self, task: Expr, scratch: Scratch) -> None:
         """Find the task's sequence, tile, KV head and range of keys, and run it."""
-        cut, sequences = self.cut, self.sequences
-        index = bind(T.floordiv(task, cut.shape.kv_heads))
+        index = bind(T.floordiv(task, self.cut.shape.kv_heads))
         s = self._sequence_of(index)
-        first, tokens, keys = sequences.lengths(s)
+        own = self.sequences.cut_up(s)
         local = bind(index - self.firsts[s, 0])
-        many = bind(T.Cast("int64", tokens > cut.tokens))
-        skipped, part = bind(many * local * cut.tokens), bind((1 - many) * local)
-        count = bind(T.min(tokens - skipped, cut.tokens))
-        position = bind(keys - tokens + skipped)
-        end = sequences.end(bind(position + count), keys)
-        if cut.shape.visible_until:
-            end = sequences.visible_end(bind(first + skipped), count, keys)
-        page, pages = sequences.seen_pages(position, end)
-        if cut.shape.visible_from:  # a sequence of one tile has its ranges over all its pages
-            seen = sequences.visible_begin(bind(first + skipped), count)
-            page = bind(T.Select(many > 0, T.floordiv(seen, cut.layout.page_size), page))
-        ranges = sequences.ranges(tokens, pages)
-        each = bind(T.floordiv(pages + ranges - 1, ranges) * cut.layout.page_size)
-        begin = bind(page * cut.layout.page_size + part * each)
-        tile = Tile(
-            token=bind(first + skipped),
-            rows=bind(count * cut.shape.group),
-            head=bind(T.floormod(task, cut.shape.kv_heads)),
-            position=position,
-            first_page=sequences.page_word(s),
-            begin=begin,
-            end=bind(T.min(begin + each, end)),
-        )
+        part = bind(T.floormod(local, own.ranges))
+        head = bind(T.floormod(task, self.cut.shape.kv_heads))
+        tile = self.sequences.tile(s, own, bind(T.floordiv(local, own.ranges)), part, head)
         self.tiles.run(tile, self.q, scratch)
-        slot = bind(self.firsts[s, 1] + part * tokens)
+        slot = bind(self.firsts[s, 1] + part * own.tokens - own.first)
         with T.serial(tile.rows) as r:
             token, head = self.cut.row(tile, r)
-            with T.If(ranges > 1):
+            with T.If(own.ranges > 1):
                 with T.Then():
-                    self.parts.store_partial(bind(slot + token - tile.token), head, r, scratch)
+                    self.parts.store_partial(bind(slot + token), head, r, scratch)
                 with T.Else():
                     self._finish(token, head, r, scratch)
 
@@ -313,16 +218,11 @@ class _Kernel:
     def _merge(self, s: Expr, kv_head: Expr) -> None:
         """Merge the ranges of keys of one sequence, for the heads of one KV head."""
         group = self.cut.shape.group
-        first, tokens, keys = self.sequences.lengths(s)
-        _, pages = self.sequences.seen_pages(keys - tokens, keys)
-        ranges = self.sequences.ranges(tokens, pages)
-        with T.If(ranges > 1), T.Then(), T.serial(tokens) as t, T.serial(group) as g:
+        own = self.sequences.cut_up(s)
+        with T.If(own.ranges > 1), T.Then(), T.serial(own.tokens) as t, T.serial(group) as g:
             slot, head = bind(self.firsts[s, 1] + t), bind(kv_head * group + g)
-            self.parts.merge(slot, tokens, ranges, head, self.out, bind(first + t))
-
-
-def _to_int64(x: Expr) -> Expr:
-    return T.Cast("int64", x)
+            token = bind(own.first + t)
+            self.parts.merge(slot, own.tokens, own.ranges, head, self.out, token)
 
 
 def _inverse(total: Expr, top: Expr, sinks: Expr | None, head: Expr) -> Expr:

@@ -82,9 +82,7 @@ class Bf16Tile:
         cut = self.cut
         with self.instructions():
             self._begin(tile, q, scratch)
-        with T.serial(T.floordiv(T.max(tile.end - tile.begin, 0) + cut.block - 1, cut.block)) as i:
-            begin = bind(tile.begin + i * cut.block)
-            size = bind(T.min(tile.end - begin, cut.block))
+        with cut.blocks(tile, cut.block) as (begin, size):
             self._load_keys(tile, begin, size, scratch)
             self._load_values(tile, begin, size, scratch)
             if cut.layout.is_int8:

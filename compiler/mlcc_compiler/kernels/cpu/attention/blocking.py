@@ -6,6 +6,8 @@ No arithmetic: scores are in `scores.py`, the online softmax in `tile.py`, the t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 
@@ -35,7 +37,7 @@ LINE = 64  # bytes of a cache line
 _PAIR_STEP = 64  # keys of a register tile, which may end behind a block
 PAIR_ROWS = 6  # query rows of one
 TILE_ROWS = 32  # query rows that AMX multiplies at once
-FEW = 8  # query rows up to which keys are multiplied out of the pages, and not out of scratch
+FEW = 8  # query rows of tiles that multiply keys out of the pages, and not out of scratch
 NO_SCORE = -1e30  # below every score, and still finite
 KEYS, VALUES = 0, 1
 BYTE_DOTS = frozenset({"avx512vnni", "avxvnni", "neon_dotprod", "neon_i8mm"})
@@ -94,6 +96,14 @@ class Blocking:
         return max(1, (_ROWS if self.shape.head_dim <= 128 else _ROWS // 2) // self.shape.group)
 
     @property
+    def few_tokens(self) -> int:
+        """Tokens per tile of a sequence that has few: a power of two, of at most `FEW` rows where
+        a token has no more."""
+        group = self.shape.group
+        most = FEW // group if group <= FEW else self.tokens
+        return 1 << most.bit_length() - 1
+
+    @property
     def rows(self) -> int:
         return self.tokens * self.shape.group
 
@@ -116,6 +126,16 @@ class Blocking:
     def dim_lanes(self) -> int:
         """Neighbouring dimensions in a vector of values."""
         return fit_lanes(self.shape.head_dim, self.lanes)
+
+    @contextmanager
+    def blocks(self, tile: Tile, block: int) -> Iterator[tuple[Expr, Expr]]:
+        """Loop over a tile's keys: (first key, keys) of blocks that end at multiples of `block`."""
+        first = bind(T.floordiv(tile.begin, block))
+        last = bind(T.floordiv(tile.end + block - 1, block))
+        with T.serial(T.Select(tile.end > tile.begin, last - first, T.int64(0))) as i:
+            start = bind((first + i) * block)
+            begin = bind(T.max(start, tile.begin))
+            yield begin, bind(T.min(start + block, tile.end) - begin)
 
     def row(self, tile: Tile, r: Expr) -> tuple[Expr, Expr]:
         """(row of q, head) of a row of a tile."""
@@ -197,6 +217,8 @@ class Tile:
     """First row of q."""
     rows: Expr
     """Query rows: tokens times group."""
+    few: Expr
+    """Whether it is of a sequence with few tokens, and has at most `FEW` rows if a token has."""
     head: Expr
     """The KV head."""
     position: Expr

@@ -73,25 +73,28 @@ class TileKernel:
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
         """Fill scratch.sums, .top and .total; a row's output is sums / total."""
-        with T.If(tile.rows <= FEW):
+        if self.cut.shape.group > FEW:
+            self._run_many(tile, q, scratch)
+            return
+        with T.If(tile.few):
             with T.Then():
                 ask = self.cut.key_columns
                 self._load_queries(tile, q, scratch)
                 self.scores.start(tile, scratch)
                 self._blocks(tile, self.cut.long_block, self.scores.few, scratch.long(), ask)
             with T.Else():
-                if self.bf16 is not None:
-                    self.bf16.run(tile, q, scratch)
-                else:
-                    self._load_queries(tile, q, scratch)
-                    self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
+                self._run_many(tile, q, scratch)
+
+    def _run_many(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
+        if self.bf16 is not None:
+            self.bf16.run(tile, q, scratch)
+            return
+        self._load_queries(tile, q, scratch)
+        self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
 
     def _blocks(self, tile: Tile, block: int, score: Score, scratch: Scratch, few: bool) -> None:
         """Loop over the blocks of the range's keys."""
-        count = T.floordiv(T.max(tile.end - tile.begin, 0) + block - 1, block)
-        with T.serial(count) as i:
-            begin = bind(tile.begin + i * block)
-            size = bind(T.min(tile.end - begin, block))
+        with self.cut.blocks(tile, block) as (begin, size):
             score(tile, begin, size, scratch)
             if self.cut.layout.is_int8:
                 self.cache.load_scales(tile, begin, size, scratch)
