@@ -38,7 +38,9 @@ def counts(
     form = packing(gpu, (n, k), scheme)
     kernel = linear_part(gpu, form, 0, False)
     found = counts_of(kernel.with_attr("global_symbol", "linear"), arch)
-    if form.fragments and form.group < STRETCH:  # few rows are multiplied once for each group
+    if (
+        form.fragments and form.group < STRETCH and not form.scheme.is_nvfp4
+    ):  # few rows are multiplied once for each group
         found[0] = replace(found[0], weights=found[0].weights * form.group / STRETCH)
     return found
 

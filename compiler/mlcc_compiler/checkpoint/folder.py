@@ -174,6 +174,8 @@ class Checkpoint:
 
 _QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 """Files in which AutoGPTQ and AutoAWQ left their settings; vLLM reads them too."""
+_OF_NVIDIA = "hf_quant_config.json"
+"""That of older versions of NVIDIA's Model Optimizer."""
 
 
 def _with_quantization(path: Path, outer: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -189,6 +191,10 @@ def _with_quantization(path: Path, outer: dict[str, Any]) -> tuple[dict[str, Any
             settings = {"quant_method": found.get("method") or method, **found}
             note = f"config.json has no quantization_config; that of {name} is used"
             return {**outer, "quantization_config": settings}, (note,)
+    if isinstance(of_nvidia := read_object(path, _OF_NVIDIA), dict):
+        settings = {"quant_method": "modelopt", **(of_nvidia.get("quantization") or {})}
+        note = f"config.json has no quantization_config; that of {_OF_NVIDIA} is used"
+        return {**outer, "quantization_config": settings}, (note,)
     return outer, ()
 
 

@@ -16,7 +16,7 @@ from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.layers import Embedding, Linear, named_modules
 from mlcc_compiler.quantization.recipes import Recipe
-from mlcc_compiler.quantization.schemes import FALLBACK, fitting, scheme
+from mlcc_compiler.quantization.schemes import FALLBACK, anew, fitting, needs_e4m3, scheme
 
 AnyModel = CausalLM | Encoder
 WITHOUT_KERNELS = {"nf4": FALLBACK}
@@ -40,7 +40,8 @@ class Assignment:
         for (wanted, given, row), names in self.changed.items():
             what = names[0] if len(names) == 1 else f"{len(names)} matrices ({names[0]}, ...)"
             why = f"whose groups do not divide rows of {row}"
-            if wanted in WITHOUT_KERNELS or (scheme(wanted).is_e4m3 and not scheme(given).is_e4m3):
+            narrow = needs_e4m3(scheme(wanted)) and not needs_e4m3(scheme(given))
+            if wanted in WITHOUT_KERNELS or narrow:
                 why = "for which there are no kernels"
             elif scheme(wanted).fits(row):
                 why = "as all experts of a layer are one product"
@@ -66,8 +67,8 @@ def assign(
         wanted = kept.get(name, wanted)
         row = int(module.weight.shape[1])
         near = scheme(WITHOUT_KERNELS.get(wanted, wanted))
-        if near.is_e4m3 and not (e4m3 and near.fits(row)):
-            near = scheme(FALLBACK)
+        if needs_e4m3(near) and not (e4m3 and near.fits(row)):
+            near = scheme(anew(near.name))
         given = fitting(near, row).name
         if place := _EXPERT.fullmatch(name):
             given = together.setdefault(place[1] + ("down" if place[2] == "down" else ""), given)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.quantization.schemes import E4M3_SCALE, MINIMA, ZEROS, Scheme
+from mlcc_compiler.quantization.schemes import E4M3, E4M3_SCALE, MINIMA, ZEROS, Scheme
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
@@ -46,7 +46,8 @@ class Quantized:
     minima: Array | None = None
     """f16 like `scales`, for offset "minima": added. GGUF's K-quants subtract: negate."""
     sub_scales: npt.NDArray[np.int8] | None = None
-    """[N, G] of two-level schemes: integers; those of Q3_K and IQ4_XS minus 32."""
+    """[N, G] of two-level schemes: integers; those of Q3_K and IQ4_XS minus 32. Bits of 8-bit
+    floats of NVFP4."""
     sub_minima: npt.NDArray[np.int8] | None = None
     """[N, G] of two-level schemes with minima."""
 
@@ -91,7 +92,11 @@ class Quantized:
         if self.codes.size and int(self.codes.max()) > how.levels:
             raise CheckpointError(f"tensor '{name}' has a code beyond {how.bits} bits")
         if how.is_e4m3:
-            self._check_e4m3(name)
+            self._check_e4m3(name, self.codes)
+            if self.scales.size and float(np.abs(self.scales).max()) > E4M3_SCALE:
+                raise CheckpointError(f"tensor '{name}' has a scale beyond {E4M3_SCALE}")
+        if how.is_nvfp4 and self.sub_scales is not None:
+            self._check_e4m3(name, self.sub_scales)
         exponents = self.scales.dtype == np.uint8 and bool((self.scales == _NO_EXPONENT).any())
         if exponents or not all(np.isfinite(part).all() for part in floats):
             raise CheckpointError(
@@ -99,14 +104,13 @@ class Quantized:
                 "fetch it again"
             )
 
-    def _check_e4m3(self, name: str) -> None:
-        for first in range(0, len(self.codes), _ROWS):
-            if ((self.codes[first : first + _ROWS] & 127) == 127).any():
+    @staticmethod
+    def _check_e4m3(name: str, bits: Array) -> None:
+        for first in range(0, len(bits), _ROWS):
+            if ((bits[first : first + _ROWS] & 127) == 127).any():
                 raise CheckpointError(
                     f"tensor '{name}' holds NaN; the checkpoint is damaged, fetch it again"
                 )
-        if self.scales.size and float(np.abs(self.scales).max()) > E4M3_SCALE:
-            raise CheckpointError(f"tensor '{name}' has a scale beyond {E4M3_SCALE}")
 
 
 def stack(matrices: Sequence[Quantized]) -> Quantized:
@@ -124,6 +128,8 @@ def group_scales(q: Quantized) -> Floats:
     scales = _widened(q.scales)
     if q.sub_scales is None:
         return scales
+    if q.scheme.is_nvfp4:
+        return scales * np.asarray(E4M3, np.float32)[q.sub_scales.view(np.uint8)]
     return _of_groups(q, scales) * q.sub_scales.astype(np.float32)
 
 

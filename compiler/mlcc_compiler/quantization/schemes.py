@@ -6,7 +6,8 @@
                 256 weights (Q2_K to Q6_K) or 1,024 (our own k3 to k6)
     table       codes that are places in a table of 8, 16 or 32 values (IQ4_NL, IQ4_XS, MXFP4, NF4;
                 our own t3 to t5), with scales of one level or two; or that are 8-bit floats
-                (E4M3 of 256 values, `e4m3_g<group>` and `e4m3_row`)
+                (E4M3 of 256 values, `e4m3_g<group>` and `e4m3_row`). NVFP4 has groups whose scales
+                are such floats, times a float32 per row
 
 A weight of [N, K] with its group g = k // group and its block b = k // block is, in float32,
 
@@ -56,7 +57,8 @@ class Scheme:
     """Two-level: weights along a row that share a float16; the last block of a row may be shorter.
     0 = one level."""
     sub_range: tuple[int, int] = (0, 0)
-    """Two-level: range of a group's integer scale; a minimum's is 0 .. the largest."""
+    """Two-level: range of a group's integer scale; a minimum's is 0 .. the largest. (0, 0): scales
+    of groups are 8-bit floats (E4M3), whose bits are stored."""
     table: tuple[float, ...] = ()
     """Values of the codes; () = the codes themselves, less the offset."""
     curve: tuple[int, int] | None = None
@@ -72,6 +74,11 @@ class Scheme:
     def is_e4m3(self) -> bool:
         """Whether codes are 8-bit floats, with float32 scales of at most E4M3_SCALE."""
         return self.dtype == "float8_e4m3fn"
+
+    @property
+    def is_nvfp4(self) -> bool:
+        """Whether scales of groups are 8-bit floats, times a float32 per row."""
+        return self.block == ROW
 
     @property
     def symmetric(self) -> bool:
@@ -142,6 +149,11 @@ def e4m3(group: int) -> Scheme:
     return Scheme(name, 8, group, dtype="float8_e4m3fn", table=E4M3, scale_dtype="float32")
 
 
+def needs_e4m3(how: Scheme) -> bool:
+    """Whether only targets with kernels for 8-bit floats have kernels for it."""
+    return how.is_e4m3 or how.is_nvfp4
+
+
 def _two_level(name: str, bits: int, group: int, offset: str, sub_range: tuple[int, int]) -> Scheme:
     return Scheme(name, bits, group, offset, block=256, sub_range=sub_range)
 
@@ -172,8 +184,12 @@ turns, scales for values and values for scales; Lloyd, 1982) has 2 % less error 
 less at 4 and 5; a GPU computes a curve sooner than it looks 32 values up."""
 E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
 """The values of a 4-bit float, by its bits (OCP Microscaling Formats 1.0)."""
+ROW = 1 << 30
+"""Weights of a block that is all of a row."""
+NVFP4 = Scheme("nvfp4", 4, 16, table=E2M1, block=ROW, scale_dtype="float32")
 FALLBACK = "int8_g32"
 """For values that no scheme holds, or none of a target (fp8, unordered groups)."""
+E4M3_MOST = 448.0
 E4M3_SCALE = 1.0
 """The largest scale of `e4m3` schemes: kernels multiply 128 times a weight, 448 at most and rounded
 to float16."""
@@ -225,7 +241,8 @@ is known by its name too (`scheme`)."""
 
 
 def scheme(name: str) -> Scheme:
-    """A scheme by name: a row of SCHEMES, "int<2..8>[a|m]_g<group>", "e4m3_g<group>" and "..._row".
+    """A scheme by name: a row of SCHEMES, "nvfp4", "int<2..8>[a|m]_g<group>", "e4m3_g<group>" and
+    "..._row".
 
     Raises UnsupportedError.
     """
@@ -235,6 +252,8 @@ def scheme(name: str) -> Scheme:
         bits, letter, group = found.groups()
         offset = next(o for o, written in _LETTERS.items() if written == letter)
         return affine(int(bits), int(group or 0), offset)
+    if name == NVFP4.name:
+        return NVFP4
     if found := _E4M3.fullmatch(name):
         return e4m3(int(found[1] or 0))
     raise UnsupportedError(f"unknown scheme '{name}'; use one of: {', '.join(SCHEMES)}")
@@ -242,7 +261,8 @@ def scheme(name: str) -> Scheme:
 
 def anew(name: str) -> str:
     """The scheme for values that a checkpoint has in scheme `name`, and which cannot be kept."""
-    return FALLBACK if scheme(name).is_e4m3 else name
+    how = scheme(name)
+    return FALLBACK if how.is_e4m3 else "int8_g16" if how.is_nvfp4 else name
 
 
 def fitting(how: Scheme, row: int) -> Scheme:

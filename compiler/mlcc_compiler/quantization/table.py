@@ -12,7 +12,7 @@ import numpy as np
 from mlcc_compiler.quantization.k_quant import two_levels
 from mlcc_compiler.quantization.one_level import halves, inverse
 from mlcc_compiler.quantization.quantized import Array, Floats, Quantized, group_scales
-from mlcc_compiler.quantization.schemes import Scheme
+from mlcc_compiler.quantization.schemes import E4M3_MOST, Scheme, e4m3
 
 _STRETCH = (1.0, 0.95, 0.9, 0.85)
 
@@ -23,7 +23,11 @@ def encode(weight: Floats, scheme: Scheme) -> Quantized:
     groups = weight.reshape(-1, scheme.group_of(k))
     scale = _scales(groups, scheme).reshape(n, scheme.groups_of(k))
     codes = np.zeros((n, k), np.uint8)
-    if scheme.block:
+    if scheme.is_nvfp4:
+        whole = np.abs(scale).max(axis=1, keepdims=True) / np.float32(E4M3_MOST)
+        eights = _nearest(scale, whole[:, 0], e4m3(0)).view(np.int8)
+        q = Quantized(scheme, codes, whole, sub_scales=eights)
+    elif scheme.block:
         blocks, subs = two_levels(scale, scheme, k)
         q = Quantized(scheme, codes, blocks, sub_scales=subs)
     elif scheme.scale_dtype == "uint8":

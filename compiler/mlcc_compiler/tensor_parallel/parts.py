@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.safetensors import Tensors, supports_rows
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
-from mlcc_compiler.quantization.schemes import Scheme
+from mlcc_compiler.quantization.schemes import ROW, Scheme
 
 Floats = npt.NDArray[np.float32]
 
@@ -217,7 +217,7 @@ def check_columns(name: str, how: Scheme, row: int, ranks: int, kept: bool) -> N
             f"--tp {ranks}: rows of {row} of '{name}' are not {ranks} parts of whole groups of "
             f"scheme '{how.name}'; use another --quant, or a smaller --tp"
         )
-    if kept and how.block and (row // ranks) % how.block:
+    if kept and 0 < how.block < ROW and (row // ranks) % how.block:
         raise UnsupportedError(
             f"--tp {ranks}: '{name}' has blocks of {how.block} weights in scheme '{how.name}', "
             f"which parts of {row // ranks} would cut; use --quant q4 to quantize it anew, or "

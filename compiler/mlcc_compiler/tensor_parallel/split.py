@@ -34,6 +34,7 @@ from mlcc_compiler.models.layers import (
 )
 from mlcc_compiler.models.moe import MixtureOfExperts
 from mlcc_compiler.quantization import scheme
+from mlcc_compiler.quantization.schemes import ROW
 from mlcc_compiler.tensor_parallel.collectives import all_gather, all_reduce
 from mlcc_compiler.tensor_parallel.parts import COLUMNS, ROWS, Part, check_columns
 
@@ -162,7 +163,7 @@ class _Splitter:
         _, row = _shape(linear.weight)
         how = scheme(linear.scheme)
         check_columns(tensor, how, row, self.ranks, tensor in self.kept)
-        if how.block and (row // self.ranks) % how.block and not self.done.notes:
+        if 0 < how.block < ROW and (row // self.ranks) % how.block and not self.done.notes:
             self.done.notes.append(
                 f"blocks of {how.name} end with each rank's part of a row, so scales are not to "
                 "the bit those of one rank"

@@ -259,6 +259,37 @@ def mxfp4() -> Built:
     return named(tensors), config, floats, "mxfp4"
 
 
+def fp4(of_nvidia: bool) -> Built:
+    """NVFP4; the values of compressed-tensors, whose factor divides, are within a float32's ulp."""
+    q, factor = codes(4), np.float32(2.0**-9 if of_nvidia else 3.0**5)
+    small = random.integers(1, 126, (N, K // 16), dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)
+    scale = small.astype(np.float32) * (factor if of_nvidia else np.float32(1) / factor)
+    floats = np.asarray(E2M1, np.float32)[q] * np.repeat(scale, 16, axis=1)
+    pairs = packed(q, 4).view(np.uint8)
+    if of_nvidia:
+        tensors = {"weight": pairs, "weight_scale": small, "weight_scale_2": np.array(factor)}
+        config = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+        return named(tensors | {"input_scale": np.array(factor)}), config, floats, "nvfp4"
+    tensors = {"weight_packed": pairs, "weight_scale": small, "weight_global_scale": factor[None]}
+    tensors["input_global_scale"] = np.ones(1, np.float32)
+    config = {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
+    return named(tensors), config, floats, "nvfp4"
+
+
+def fp8_of_nvidia() -> Built:
+    tensors, _, floats, scheme = static_fp8()
+    renamed = {name.replace("_scale_inv", "_scale"): array for name, array in tensors.items()}
+    return renamed, {"quant_method": "modelopt", "quant_algo": "FP8"}, floats, scheme
+
+
+def fp8_blocks_of_vllm() -> Built:
+    tensors, _, floats, scheme = fp8_blocks()
+    renamed = {name.replace("_scale_inv", "_scale"): array for name, array in tensors.items()}
+    group = {"weights": {"num_bits": 8, "strategy": "block", "block_structure": [32, 64]}}
+    config = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+    return renamed, {**config, "config_groups": {"group_0": group}}, floats, scheme
+
+
 def named(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {f"{NAME}.{part}": array for part, array in tensors.items()}
 
@@ -301,6 +332,10 @@ CASES: dict[str, Callable[[], Built]] = {
     "mlx": mlx,
     "mlx-6-bits": lambda: mlx(6),
     "mxfp4": mxfp4,
+    "nvfp4": lambda: fp4(False),
+    "modelopt-nvfp4": lambda: fp4(True),
+    "modelopt-fp8": fp8_of_nvidia,
+    "fp8-blocks-vllm": fp8_blocks_of_vllm,
 }
 
 
@@ -341,8 +376,11 @@ def test_parts_that_do_not_fit_are_refused_by_name(case: str, tmp_path: Path) ->
     """Each part in turn is missing, halved, or of another type."""
     tensors, config, _, _ = CASES[case]()
     unneeded = ["g_idx", "weight_zero_point", "input_scale", "activation_scale"]
-    unneeded += [".weight"] if case.startswith(("nf4", "fp8-static")) else []  # of any shape
+    unneeded += ["input_global_scale"]
+    any_shape = ("nf4", "fp8-static", "modelopt-fp8")
+    unneeded += [".weight"] if case.startswith(any_shape) else []
     for part, array in tensors.items():
+        array = np.atleast_1d(array)
         changes = [array[: len(array) // 2], array.astype(np.float64), array[None, None]]
         for i, change in enumerate([None, *changes]):
             others = {n: a for n, a in tensors.items() if n != part}
@@ -363,4 +401,5 @@ def test_parts_that_do_not_fit_are_refused_by_name(case: str, tmp_path: Path) ->
 def test_another_method_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match=r"'eetq'.*awq, gptq"):
         check_method("model", {"quantization_config": {"quant_method": "eetq"}})
-    assert set(METHODS) >= {"awq", "gptq", "compressed-tensors", "bitsandbytes", "fp8", "mxfp4"}
+    known = {"awq", "gptq", "compressed-tensors", "bitsandbytes", "fp8", "mxfp4", "modelopt"}
+    assert set(METHODS) >= known

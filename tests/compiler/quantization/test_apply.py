@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
@@ -56,6 +58,24 @@ def test_an_explicit_scheme_is_reported() -> None:
     found = assign(model_of("llama"), recipe("keep"), {name: "nf4"})
     assert found.schemes[name] == "int8_g32"
     assert "no kernels" in "".join(found.notes())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "elsewhere"),
+    [
+        ("e4m3_row", "e4m3_row", "int8_g32"),
+        ("e4m3_g64", "int8_g32", "int8_g32"),  # rows of 96
+        ("nvfp4", "nvfp4", "int8_g16"),
+    ],
+)
+def test_8_bit_floats_are_kept_where_kernels_read_them(
+    wanted: str, there: str, elsewhere: str
+) -> None:
+    name = "model.layers.1.mlp.down_proj.weight"
+    for e4m3, given in ((True, there), (False, elsewhere)):
+        found = assign(model_of("llama"), recipe("keep"), {name: wanted}, e4m3=e4m3)
+        assert found.schemes[name] == given
+        assert ("no kernels" in "".join(found.notes())) == (given != wanted)
 
 
 def test_experts_of_a_layer_are_of_one_scheme() -> None:

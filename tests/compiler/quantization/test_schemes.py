@@ -23,7 +23,7 @@ from mlcc_compiler.quantization import (
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 from mlcc_compiler.quantization.schemes import E4M3
 
-INTEGER = [scheme("e4m3_g64"), scheme("e4m3_row")]
+INTEGER = [scheme("e4m3_g64"), scheme("e4m3_row"), scheme("nvfp4")]
 INTEGER += [row for row in SCHEMES.values() if not row.is_float]
 
 

@@ -83,14 +83,15 @@ def test_fp8_without_its_scale(quantization: Any, tmp_path: Path) -> None:
     [
         ("quantize_config", {"bits": 4, "group_size": 32, "desc_act": False}, "gptq"),
         ("quant_config", {"w_bit": 4, "q_group_size": 32, "version": "GEMM"}, "awq"),
+        ("hf_quant_config", {"quantization": {"quant_algo": "NVFP4"}}, "modelopt"),
     ],
 )
 def test_settings_of_older_quantizers(
     name: str, settings: Any, method: str, tmp_path: Path
 ) -> None:
-    """As vLLM reads them: `get_config_filenames` of its GPTQConfig and AWQConfig."""
+    """As vLLM reads them: `get_config_filenames` of GPTQConfig, AWQConfig, ModelOptFp8Config."""
     hf_folder(tmp_path, **{f"{name}__json": settings})
-    checkpoint = Checkpoint.open(tmp_path)
+    checkpoint, settings = Checkpoint.open(tmp_path), settings.get("quantization", settings)
     assert checkpoint.outer_config["quantization_config"] == {"quant_method": method, **settings}
     assert checkpoint.notes == (
         f"config.json has no quantization_config; that of {name}.json is used",

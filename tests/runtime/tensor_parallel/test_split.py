@@ -170,7 +170,7 @@ def test_rows_are_read_as_tensors_are(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["int4_g32", "int4a_g32", "int8_row", "q4_k", "k4_g32", "mxfp4", "e4m3_g128"]
+    "name", ["int4_g32", "int4a_g32", "int8_row", "q4_k", "k4_g32", "mxfp4", "e4m3_g128", "nvfp4"]
 )
 def test_codes_of_a_part_stand_for_the_same(name: str) -> None:
     how = scheme(name)

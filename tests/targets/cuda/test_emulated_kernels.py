@@ -81,6 +81,7 @@ FRAGMENTS = (
     ((48, 352), "t5_g32", (5, 17, 33), True),
     ((32, 96), "bf16", (3,), False),
     ((32, 256), "e4m3_g128", (3,), False),
+    ((32, 256), "nvfp4", (3,), False),
     ((4112, 64), "k5_g32", (2,), False),  # two tiles a warp, the last one alone
 )
 LONG_FRAGMENTS = (
@@ -92,6 +93,7 @@ LONG_FRAGMENTS = (
     ((48, 128), "int8_g32", (2, 9), False),
     ((48, 384), "e4m3_g128", (0, 8, 20, 70, 129), True),
     ((48, 96), "e4m3_row", (2, 9), False),
+    ((48, 384), "nvfp4", (0, 8, 20, 70, 129), True),
     ((16, 192), "int4_g32", (3,), False),  # lanes read eight bytes at a time, some warps nothing
     ((144, 256), "t4_g32", (0, 8, 30, 50, 130), True),
     ((16, 256), "int8a_g64", (2, 16), False),
@@ -124,6 +126,22 @@ def test_8_bit_floats_to_the_bit() -> None:
     codes[1::2] = codes[1::2, ::-1]
     scales = np.random.default_rng(5).uniform(1e-7, 1, (32, 2)).astype(np.float32)
     matrix = Quantized(form.scheme, codes, scales)
+    stored, weight = form.pack_quantized(matrix), dequantize(matrix)
+    for first in range(0, 256, 8):
+        x = np.eye(8, 256, first, np.float32)
+        y = linear.fragments_product(CUDA, form, linear.few_rows, x, stored)
+        np.testing.assert_array_equal(y, weight[:, first : first + 8].T)
+
+
+def test_nvfp4_to_the_bit() -> None:
+    """Each code and scale from 2**-4 on, where the factor of a row is a power of two."""
+    form = split_weights.packing(CUDA, (32, 256), "nvfp4")
+    codes = np.resize(np.arange(16, dtype=np.uint8), (32, 256))
+    small = np.arange(32 * 16).reshape(32, 16) % 102 + 0x18  # 2**-4 to 416
+    small[1::2] |= 0x80
+    factors = 2.0 ** np.arange(-20, 12, dtype=np.float32)[:, None]
+    matrix = Quantized(form.scheme, codes, factors, sub_scales=small.astype(np.uint8).view(np.int8))
+    matrix.check("w")
     stored, weight = form.pack_quantized(matrix), dequantize(matrix)
     for first in range(0, 256, 8):
         x = np.eye(8, 256, first, np.float32)
@@ -170,6 +188,7 @@ def test_k_is_shared_out(sizes: tuple[int, int], name: str) -> None:
         ((10, 32, 128), "t4_g32", True, (0, 3, 12, 25)),
         pytest.param((3, 48, 64), "t4_g32", False, (1, 9, 70), marks=pytest.mark.long),
         pytest.param((6, 32, 128), "e4m3_g128", False, (3, 25), marks=pytest.mark.long),
+        pytest.param((6, 32, 128), "nvfp4", False, (3, 25), marks=pytest.mark.long),
     ],
 )
 def test_experts_in_fragments(
@@ -181,9 +200,10 @@ def test_experts_in_fragments(
 
 
 @pytest.mark.long
-def test_8_bit_floats_in_rows() -> None:
+@pytest.mark.parametrize("name", ["e4m3_row", "nvfp4"])
+def test_8_bit_floats_in_rows(name: str) -> None:
     """Sizes of no whole tiles."""
-    linear.check(CUDA, (40, 96), scheme("e4m3_row"), rows=(1, 3, 20))
+    linear.check(CUDA, (40, 96), scheme(name), rows=(1, 3, 20))
 
 
 @pytest.mark.parametrize(

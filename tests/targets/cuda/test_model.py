@@ -18,6 +18,7 @@ from mlcc.model.model import Model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
+from mlcc_compiler.quantization.schemes import E2M1
 from mlcc_targets import Choices, get_target
 from tests.e2e.demo.equality import compare, greedy_tokens
 from tests.targets.cuda import emulation
@@ -68,36 +69,69 @@ def test_a_long_prompt_by_warp_groups(
     assert compare(reference, prompt, answer, expected, BOUND) <= 1
 
 
+def to_fp8(weight: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """With a scale for 128 x 128, as DeepSeek and Qwen publish them; the tensors by their suffixes,
+    and the values."""
+    n, k = (size // 128 for size in weight.shape)
+    scales = np.abs(weight).reshape(n, 128, k, 128).max(axis=(1, 3)) / 448
+    spread = np.kron(scales, np.ones((128, 128), np.float32))
+    codes = (weight / spread).astype(ml_dtypes.float8_e4m3fn)
+    return {"weight": codes, "weight_scale_inv": scales}, codes.astype(np.float32) * spread
+
+
+def to_nvfp4(weight: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """As NVIDIA publishes it."""
+    groups, table = weight.reshape(len(weight), -1, 16), np.asarray(E2M1, np.float32)
+    factor = np.float32(np.abs(weight).max() / 6 / 448)
+    scales = (np.abs(groups).max(axis=2) / 6 / factor).astype(ml_dtypes.float8_e4m3fn)
+    spread = (scales.astype(np.float32) * factor)[:, :, None]
+    codes = np.abs(groups[..., None] / spread[..., None] - table).argmin(axis=-1)
+    values, codes = (table[codes] * spread).reshape(weight.shape), codes.reshape(weight.shape)
+    pairs = (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
+    return {"weight": pairs, "weight_scale": scales, "weight_scale_2": np.array(factor)}, values
+
+
 @pytest.mark.long
-@pytest.mark.feature("fp8-kept", "cuda", "compiles")
-def test_8_bit_floats_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a scale for 128 x 128, as DeepSeek and Qwen publish them, against the same values as
-    floats."""
+@pytest.mark.parametrize(
+    ("scheme", "pack", "config"),
+    [
+        pytest.param(
+            "e4m3_g128",
+            to_fp8,
+            {"quant_method": "fp8", "weight_block_size": [128, 128]},
+            marks=pytest.mark.feature("fp8-kept", "cuda", "compiles"),
+        ),
+        pytest.param(
+            "nvfp4",
+            to_nvfp4,
+            {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+            marks=pytest.mark.feature("nvfp4-kept", "cuda", "compiles"),
+        ),
+    ],
+)
+def test_small_floats_are_kept(
+    scheme: str, pack: Any, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the same values as floats."""
     emulation.replace_nvcc(monkeypatch)
-    floats, eights = (shutil.copytree(DEMO, tmp_path / name) for name in ("floats", "eights"))
+    floats, small = (shutil.copytree(DEMO, tmp_path / name) for name in ("floats", "small"))
     tensors: dict[str, Any] = load_file(DEMO / "model.safetensors")
     values = dict(tensors)
     for name in [name for name in tensors if name.endswith("_proj.weight")]:
-        weight = np.asarray(tensors[name], np.float32)
-        n, k = (size // 128 for size in weight.shape)
-        scales = np.abs(weight).reshape(n, 128, k, 128).max(axis=(1, 3)) / 448
-        spread = np.kron(scales, np.ones((128, 128), np.float32))
-        tensors[name] = (weight / spread).astype(ml_dtypes.float8_e4m3fn)
-        tensors[f"{name}_scale_inv"] = scales
-        values[name] = tensors[name].astype(np.float32) * spread
+        parts, values[name] = pack(np.asarray(tensors[name], np.float32))
+        tensors |= {name.replace("weight", part): array for part, array in parts.items()}
     save_file(values, floats / "model.safetensors")
-    save_file(tensors, eights / "model.safetensors")
-    config = json.loads((DEMO / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    (eights / "config.json").write_text(json.dumps(config))
+    save_file(tensors, small / "model.safetensors")
+    whole = json.loads((DEMO / "config.json").read_text()) | {"quantization_config": config}
+    (small / "config.json").write_text(json.dumps(whole))
     models = []
-    for target, folder, quant in (("cuda", eights, "keep"), ("reference", floats, "f32")):
+    for target, folder, quant in (("cuda", small, "keep"), ("reference", floats, "f32")):
         options = Options(quant=quant, context=256, max_batch=4, max_step_tokens=32)
         made = tmp_path / target
         compile_model(Checkpoint.open(folder), get_target(target), made, options, Progress())
         models.append(open_model(made))
     gpu, reference = models
-    assert "e4m3_g128" in (tmp_path / "cuda" / "mlcc.json").read_text()
+    assert scheme in (tmp_path / "cuda" / "mlcc.json").read_text()
     prompts = [gpu.text.encode_prompt(prompt) for prompt in PROMPTS]
     answers, expected = (greedy_tokens(model, prompts, 8) for model in models)
     rows = zip(prompts, answers, expected, strict=True)

@@ -1,5 +1,5 @@
 """compressed-tensors, the format of vLLM's llm-compressor: packed integers (w4a16, w8a16), int8
-(w8a8) and fp8 with scales by row, group, tensor or block, and packed MXFP4.
+(w8a8) and fp8 with scales by row, group, tensor or block, packed MXFP4 and NVFP4.
 
 Activation quantization settings are ignored.
 """
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.checkpoint.formats import scaled
+from mlcc_compiler.checkpoint.formats import nvfp4, scaled
 from mlcc_compiler.checkpoint.formats.packed import Floats, PackedMatrix, Parts, bits_of, unpack
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import MIDDLE, SCHEMES, ZEROS, affine
 
 _FLOATS = ("float16", "bfloat16", "float32")
 _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense",
-            "mixed-precision", "mxfp4-pack-quantized")  # fmt: skip
+            "mixed-precision", "mxfp4-pack-quantized", "nvfp4-pack-quantized")  # fmt: skip
 
 
 def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
@@ -28,19 +28,38 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
     if how not in _FORMATS:
         raise parts.unsupported(f"format {how[:40]!r}")
     for stem, entry in parts.named(".weight_packed"):
-        if entry.dtype == "uint8":
+        if entry.dtype == "uint8" and parts.has(f"{stem}.weight_global_scale"):
+            names = (f"{stem}.{part}" for part in ("weight_scale", "weight_global_scale"))
+            yield f"{stem}.weight", nvfp4.matrix(parts, entry.name, *names, divides=True)
+        elif entry.dtype == "uint8":
             yield f"{stem}.weight", _mxfp4(parts, stem, entry.name)
         else:
             yield f"{stem}.weight", _integers(parts, stem, entry.name)
+    block = _block(config)
     for stem, _ in parts.named(".weight_scale"):
         if parts.has(f"{stem}.weight"):
-            yield f"{stem}.weight", _whole(parts, stem)
+            yield f"{stem}.weight", _whole(parts, stem, block)
 
 
-def _whole(parts: Parts, stem: str) -> PackedMatrix:
+def _block(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Rows and columns that share a scale, if a group of the config has such blocks."""
+    for group in config.get("config_groups", {}).values():
+        found = (group.get("weights") or {}).get("block_structure")
+        if isinstance(found, list) and len(found) == 2:
+            return int(found[0]), int(found[1])
+    return None
+
+
+def _whole(parts: Parts, stem: str, block: tuple[int, int] | None) -> PackedMatrix:
     if parts.has(f"{stem}.weight_zero_point"):
         raise parts.unsupported("a zero point of int8 or fp8")
-    return scaled.matrix(parts, f"{stem}.weight", f"{stem}.weight_scale")
+    name, scale = f"{stem}.weight", f"{stem}.weight_scale"
+    if block and parts.dtype(name) == "float8_e4m3fn":
+        n, k = parts.shape(name, ("float8_e4m3fn",))
+        blocks = -(-n // block[0]), -(-k // block[1])
+        if parts.shape(scale, _FLOATS, 0) == blocks:
+            return scaled.matrix(parts, name, scale, block=block)
+    return scaled.matrix(parts, name, scale)
 
 
 def _integers(parts: Parts, stem: str, name: str) -> PackedMatrix:

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.checkpoint.formats import awq, bitsandbytes, compressed, fp8, gptq, mlx, mxfp4
+from mlcc_compiler.checkpoint.formats import (
+    awq,
+    bitsandbytes,
+    compressed,
+    fp8,
+    gptq,
+    mlx,
+    modelopt,
+    mxfp4,
+)
 from mlcc_compiler.checkpoint.formats.onnx import OnnxTensors, file_of
 from mlcc_compiler.checkpoint.formats.packed import PackedMatrix, PackedTensors, Parts
 from mlcc_compiler.checkpoint.pickled import PickledFolder, files_of
@@ -25,6 +34,8 @@ METHODS: Mapping[str, Finder] = {
     "fbgemm_fp8": fp8.matrices,
     "mxfp4": mxfp4.matrices,
     "mlx": mlx.matrices,
+    "modelopt": modelopt.matrices,
+    "modelopt_fp4": modelopt.matrices,
 }
 """Readers by `quant_method`; MLX gives none."""
 _SYNONYMS = {
@@ -35,7 +46,7 @@ _SYNONYMS = {
 }
 """Names of settings that transformers reads, and those that GPTQModel and AutoAWQ write instead."""
 _OF_ACTIVATIONS = re.compile(
-    r"\.((input|output|activation|k|v|q|prob)_(scale|zero_point)|(input|activation)_scale_ub"
+    r"\.((input|output|activation|k|v|q|prob)_(scale|zero_point|global_scale)|(input|activation)_scale_ub"
     r"|weight_format|SCB)$"
 )
 """Tensors about activation and cache quantization, which are ignored."""

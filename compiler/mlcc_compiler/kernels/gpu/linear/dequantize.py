@@ -101,7 +101,7 @@ class UnitCodes:
         """The four codes of a step as floats."""
         code = self._word(parts, step)
         if self.packing.scheme.is_e4m3:
-            return keep([_eight(code >> T.uint32(8 * i)) for i in range(4)])
+            return keep([eight(code >> T.uint32(8 * i)) for i in range(4)])
         if self._powers:
             return keep([self._on_curve(value) for value in self._unsigned(code)])
         if self.table:
@@ -156,7 +156,7 @@ class UnitCodes:
         return keep([b.astype("float32") for b in low])
 
 
-def _eight(word: Expr) -> Expr:
+def eight(word: Expr) -> Expr:
     """The 8-bit float (e4m3) in the lowest bits: its bits as those of a float32, 2**-120 of it."""
     word = bind(word)
     bits = and_(word, 0x80) << T.uint32(24), and_(word, 0x7F) << T.uint32(20)

@@ -16,7 +16,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Argument, Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, UnitCodes, and_, keep, load
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, UnitCodes, and_, eight, keep, load
 from mlcc_compiler.kernels.gpu.linear.fragments.order import Placed, region
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
@@ -141,8 +141,23 @@ class WeightReader:
         return self._loaded_scaling(row, group, 0, factor)()(group)
 
     def scale_loads(self, row: Any, group: Expr) -> None:
-        """Emit the loads of `scaling` alone."""
+        """Emit the loads of `scaling` alone, or of `group_byte`."""
+        if self.packing.scheme.is_nvfp4:
+            self._number("sub_scales", row, group, 1)
+            return
         self._loaded_scaling(row, group, 0, 1.0)
+
+    def group_byte(self, row: Any, group: Expr) -> Expr:
+        """Emit the load of a group's 8-bit float, in the lowest byte, of NVFP4."""
+        load = self._number("sub_scales", row, group, 1)
+        assert load is not None
+        return bind(load(group))
+
+    def row_scale(self, row: Any) -> Expr:
+        """Emit the load of what groups of a row have in common, of NVFP4."""
+        load = self._number("scales", row, int32(0), 4)
+        assert load is not None
+        return bind(T.reinterpret("float32", load(int32(0))))
 
     def _loaded_scaling(
         self, row: Any, group: Expr, excess: int | None = None, factor: float | None = None
@@ -181,7 +196,9 @@ class WeightReader:
             def one(at: Expr) -> Scaling:
                 scale, minimum = level, least
                 if load_scales is not None:
-                    scale = bind(level * _signed_byte(self.packing, load_scales(at)))
+                    small = load_scales(at)
+                    number = eight(small) if how.is_nvfp4 else _signed_byte(self.packing, small)
+                    scale = bind(level * number)
                 if load_minima is not None:
                     minimum = bind(minimum * _signed_byte(self.packing, load_minima(at)))
                 if zero_word is None:

@@ -101,17 +101,15 @@ class EightBitFloats:
 
     def weights(self, pairs: Sequence[Expr], scale: Expr, offset: Expr | None) -> list[Expr]:
         """Emit the weights of `pairs`: see _Exact."""
-        found = Local(len(pairs), "uint32")
-        for i, pair in enumerate(pairs):
-            found[i] = mma.multiply_add(pair, scale, T.uint32(_ZEROS))
-        return [found[i] for i in range(len(pairs))]
+        return scaled(pairs, scale)
 
 
 class _Exact:
     """Takes the excess off each pair: pair * `times` + `added` is (code - middle) * `unit`, to the
     bit."""
 
-    excess: tuple[int, int]
+    excess: Any
+    """Pairs, one a side; None = there is none to take off sums."""
     times, unit = 1.0, 1.0
     enlarged = 1.0
     """Weights of `weights` are so many times what they should be."""
@@ -129,7 +127,8 @@ class _Exact:
     @property
     def added(self) -> tuple[int, int]:
         """Pairs, one a side."""
-        return self.excess
+        found: tuple[int, int] = self.excess
+        return found
 
 
 class NibbleCodes(_Exact):
@@ -255,6 +254,29 @@ class MagnitudeCodes(_Exact):
         return [bind(mma.masked(bind(word), _TOPS, self.flipped)) for word in some]
 
 
+class ScaledMagnitudes(MagnitudeCodes):
+    """NVFP4: each pair is multiplied by 128 times its group's scale, an 8-bit float. That is exact
+    from a scale of 2**-4 on (the largest of a tensor is 448 as published), smaller ones lose bits
+    below 2**-24. What is left is a factor of each row."""
+
+    def __init__(self, packing: GpuPacking, count: Expr) -> None:
+        super().__init__(packing, count)
+        self.excess, self.factor = None, self.factor / 128
+        self.enlarged = 1 / self.factor
+
+    def weights(self, pairs: Sequence[Expr], scale: Expr, offset: Expr | None) -> list[Expr]:
+        """Emit the weights of `pairs`, less the factor of their row."""
+        return scaled(pairs, scale)
+
+
+def scaled(pairs: Sequence[Expr], scale: Expr) -> list[Expr]:
+    """Emit the products of pairs and a pair."""
+    found = Local(len(pairs), "uint32")
+    for i, pair in enumerate(pairs):
+        found[i] = mma.multiply_add(pair, scale, T.uint32(_ZEROS))
+    return [found[i] for i in range(len(pairs))]
+
+
 class TableCodes(_Exact):
     """Codes of 4 bits that are places in any table of bytes."""
 
@@ -317,6 +339,8 @@ def _kind(packing: GpuPacking) -> Any:
         return FloatCodes
     if packing.scheme.is_e4m3:
         return EightBitFloats
+    if packing.scheme.is_nvfp4:
+        return ScaledMagnitudes
     if table := packing.scheme.table:
         even = all(table[i] == -table[i + len(table) // 2] for i in range(len(table) // 2))
         return MagnitudeCodes if packing.mirrored or even else TableCodes

@@ -223,6 +223,10 @@ class Products:
                 continue
             scales, count = self.scales[number, half]
             words = [scales[i * count + j] for j in range(count)]
+            if self.reader.packing.scheme.is_nvfp4:
+                small = self.lane.group_scale_of(words, stretch)
+                rows.append(self.codes.weights(pairs, small, None))
+                continue
             factor = self.codes.enlarged / self.codes.unit
             scaling = self.lane.scaling_of(words, stretch, self.lane.t // 2, factor)
             scale = scaling.scale
@@ -259,7 +263,9 @@ class Products:
     def _each(self, write: Callable[[Expr, Expr, Expr], None]) -> None:
         """write(row of x, row of W, sum), counted in the workgroup's tile."""
         t, half, less = self.tile, EDGE // 2, 1 / self.codes.enlarged
-        for number in range(t.wide):
+        by_row = self.reader.packing.scheme.is_nvfp4
+        for number, tile in enumerate(self.tiles):
+            left = [self.lane.row_scale(tile, i) for i in range(2)] if by_row else []
             with T.serial(t.high) as at_h:
                 h = int32(at_h)
                 for j in range(SUMS):
@@ -267,7 +273,8 @@ class Products:
                     n = (self.column * t.wide + number) * EDGE + self.lane.g + j // 2 * half
                     at = (number * t.high + h) * SUMS + j
                     total = self.sums[at]
-                    write(bind(m), bind(n), total if less == 1 else total * real(less))
+                    total = total if less == 1 else total * real(less)
+                    write(bind(m), bind(n), total * left[j // 2] if left else total)
 
 
 def _kept(tile: Tile, number: Expr) -> Expr:

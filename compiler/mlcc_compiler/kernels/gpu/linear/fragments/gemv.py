@@ -155,6 +155,8 @@ class _Products:
         count = x.shape[0]
         self.span = span_of(reader.packing.k, reader.packing.scheme.bits)
         self.codes = codes_of(reader.packing, count)
+        self.by_row = reader.packing.scheme.is_nvfp4
+        """Whether what is left of the scales is one a row."""
         self.excess = [] if self.codes.excess is None else self._held_excess(count)
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
         self.sums = _sums(len(tiles))
@@ -181,8 +183,8 @@ class _Products:
                 self._add_stretch(chunk * self.span + i, rows)
 
     def _add_stretch(self, stretch: Expr, words: list[list[list[list[Expr]]]]) -> None:
-        if self.reader.packing.scheme.is_float:
-            self._add_floats(self._x(stretch), words)
+        if self.reader.packing.scheme.is_float or self.by_row:
+            self._add_weights(self._x(stretch), stretch, words)
             return
         parts = self._parts(self._x(stretch))
         starts = [(self._start(x), self._sum_of(x)) for x in parts]
@@ -198,10 +200,17 @@ class _Products:
                     if scaling.offset is not None and offset is not None:
                         self.sums[at] = self.sums[at] + offset[j] * scaling.offset
 
-    def _add_floats(self, x: list[Expr], words: list[list[list[list[Expr]]]]) -> None:
+    def _add_weights(
+        self, x: list[Expr], stretch: Expr, words: list[list[list[list[Expr]]]]
+    ) -> None:
+        """Add the products of weights that need no scale any more."""
         for number, tile in enumerate(words):
             sums = [self.sums[number * SUMS + j] for j in range(SUMS)]
-            upper, lower = (self.codes.pairs(row, self.lane.t) for row in tile)
+            rows = [self.codes.pairs(row, self.lane.t) for row in tile]
+            if self.by_row:
+                scales = [self.lane.group_scale(self.tiles[number], i, stretch) for i in range(2)]
+                rows = [self.codes.weights(*row, None) for row in zip(rows, scales, strict=True)]
+            upper, lower = rows
             for at in (0, 2):
                 a = [upper[at], lower[at], upper[at + 1], lower[at + 1]]
                 mma.multiply(sums, sums, a, x[at : at + 2])
@@ -262,13 +271,15 @@ class _Products:
 
     def put(self, cells: Any, warp: Expr) -> None:
         """Store the sums, [x row][W row]."""
-        for i in range(len(self.tiles)):
+        for i, tile in enumerate(self.tiles):
+            left = [self.lane.row_scale(tile, half) for half in range(2)] if self.by_row else []
             for j in range(SUMS):
                 n = self.lane.g + (j // 2 * 8 + i * EDGE)
                 at = (self.lane.t * 2 + j % 2) * (len(self.tiles) * EDGE) + n
                 total = self.sums[i * SUMS + j]
                 factor = self.codes.factor
-                store(cells, total if factor == 1 else total * real(factor), warp, at)
+                total = total if factor == 1 else total * real(factor)
+                store(cells, total * left[j // 2] if left else total, warp, at)
 
 
 def _cells(sums: Local) -> list[Expr]:

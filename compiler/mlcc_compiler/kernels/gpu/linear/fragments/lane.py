@@ -8,6 +8,7 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, Placed, TileRow
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import Scaling, WeightReader
@@ -20,6 +21,8 @@ WARPS = 8
 """Of a workgroup."""
 SUMS = 4
 """Of a lane, for 16 rows of W and 8 rows of x: rows g and g + 8 by columns 2 t and 2 t + 1."""
+_ENLARGED, _ZEROS = 0x58005800, 0x80008000
+"""Pairs of the float16 128 and -0."""
 _VECTOR = 4
 """Words of a load."""
 
@@ -87,6 +90,22 @@ class Lane:
         reader = self._read_through(lambda placed: _Replayed(placed, rest))
         return reader.scaling(None, self._group(stretch, part), factor)
 
+    def group_scale(self, tile: Expr, half: int, stretch: Expr) -> Expr:
+        """Emit the scale of this lane's group of a stretch, of NVFP4: 128 times it, twice, as
+        float16."""
+        row = TileRow(tile, self.g, half)
+        return _in_pair(self.reader.group_byte(row, self._group(stretch, self.t // 2)))
+
+    def group_scale_of(self, words: Sequence[Expr], stretch: Expr) -> Expr:
+        """`group_scale` of words that `scale_words` loaded."""
+        rest = iter(words)
+        reader = self._read_through(lambda placed: _Replayed(placed, rest))
+        return _in_pair(reader.group_byte(None, self._group(stretch, self.t // 2)))
+
+    def row_scale(self, tile: Expr, half: int) -> Expr:
+        """Emit what scales of row g or g + 8 have in common, of NVFP4."""
+        return self.reader.row_scale(TileRow(tile, self.g, half))
+
     def _group(self, stretch: Expr, part: Expr) -> Expr:
         size = self.reader.packing.group
         if size < STRETCH:
@@ -100,6 +119,11 @@ class Lane:
         codes, *scales = made.buffers
         made.buffers = [codes, *map(view, scales)]
         return made
+
+
+def _in_pair(byte: Expr) -> Expr:
+    twice = bind(mma.permuted(byte, T.uint32(0), 0))
+    return bind(mma.multiply_add(mma.eights(twice, "low"), T.uint32(_ENLARGED), T.uint32(_ZEROS)))
 
 
 class _Recorded(Placed):
