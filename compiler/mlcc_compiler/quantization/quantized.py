@@ -93,7 +93,8 @@ class Quantized:
             raise CheckpointError(f"tensor '{name}' has a code beyond {how.bits} bits")
         if how.is_e4m3:
             self._check_e4m3(name, self.codes)
-            if self.scales.size and float(np.abs(self.scales).max()) > E4M3_SCALE:
+            many = how.group > 0 and self.scales.size > 0
+            if many and float(np.abs(self.scales).max()) > E4M3_SCALE:
                 raise CheckpointError(f"tensor '{name}' has a scale beyond {E4M3_SCALE}")
         if how.is_nvfp4 and self.sub_scales is not None:
             self._check_e4m3(name, self.sub_scales)

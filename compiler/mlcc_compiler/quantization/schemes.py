@@ -72,7 +72,7 @@ class Scheme:
 
     @property
     def is_e4m3(self) -> bool:
-        """Whether codes are 8-bit floats, with float32 scales of at most E4M3_SCALE."""
+        """Whether codes are 8-bit floats; float32 scales of groups are at most E4M3_SCALE."""
         return self.dtype == "float8_e4m3fn"
 
     @property
@@ -191,8 +191,8 @@ FALLBACK = "int8_g32"
 """For values that no scheme holds, or none of a target (fp8, unordered groups)."""
 E4M3_MOST = 448.0
 E4M3_SCALE = 1.0
-"""The largest scale of `e4m3` schemes: kernels multiply 128 times a weight, 448 at most and rounded
-to float16."""
+"""The largest scale of a group of `e4m3` schemes: kernels multiply 128 times a weight, 448 at most
+and rounded to float16."""
 NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
     -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,

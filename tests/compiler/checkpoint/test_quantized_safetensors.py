@@ -180,7 +180,7 @@ def eights() -> np.ndarray:
 
 
 def fp8_rows() -> Built:
-    weight, s = eights(), scales(1).astype(np.float32)
+    weight, s = eights(), 100 * scales(1).astype(np.float32)
     floats = weight.astype(np.float32) * s
     config = {"quant_method": "compressed-tensors", "format": "float-quantized"}
     return named({"weight": weight, "weight_scale": s}), config, floats, "e4m3_row"

@@ -21,6 +21,7 @@ from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
 from mlcc_compiler.kernels.gpu.linear.fragments import mma
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_compiler.quantization import Quantized, dequantize, scheme
@@ -117,20 +118,29 @@ def test_fragments(sizes: tuple[int, int], name: str, rows: tuple[int, ...], bia
     linear.check_fragments(CUDA, sizes, name, rows, bias)
 
 
-def test_8_bit_floats_to_the_bit() -> None:
-    """Products of few rows have the scales of the file, unrounded: each code times 1 is its
-    weight."""
-    form = split_weights.packing(CUDA, (32, 256), "e4m3_g128")
+def sixteen_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
+    """The variant of tiles of 16 rows alone."""
+    return linear.many_rows(gpu, packing, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "factory", "rows"),
+    [("e4m3_g128", linear.few_rows, 8), ("e4m3_row", sixteen_rows, 16)],
+)
+def test_8_bit_floats_to_the_bit(name: str, factory: Any, rows: int) -> None:
+    """Products of few rows, or with a scale a row, have the scales of the file, unrounded: each
+    code times 1 is its weight."""
+    form = split_weights.packing(CUDA, (32, 256), name)
     codes = np.resize(np.arange(256, dtype=np.uint8), (32, 256))
     codes[(codes & 127) == 127] = 0
     codes[1::2] = codes[1::2, ::-1]
-    scales = np.random.default_rng(5).uniform(1e-7, 1, (32, 2)).astype(np.float32)
+    scales = np.random.default_rng(5).uniform(1e-7, 1, (32, form.groups)).astype(np.float32)
     matrix = Quantized(form.scheme, codes, scales)
     stored, weight = form.pack_quantized(matrix), dequantize(matrix)
-    for first in range(0, 256, 8):
-        x = np.eye(8, 256, first, np.float32)
-        y = linear.fragments_product(CUDA, form, linear.few_rows, x, stored)
-        np.testing.assert_array_equal(y, weight[:, first : first + 8].T)
+    for first in range(0, 256, rows):
+        x = np.eye(rows, 256, first, np.float32)
+        y = linear.fragments_product(CUDA, form, factory, x, stored)
+        np.testing.assert_array_equal(y, weight[:, first : first + rows].T)
 
 
 def test_nvfp4_to_the_bit() -> None:

@@ -62,7 +62,7 @@ def _eights(
     block: tuple[int, int] | None,
     expert: int | None,
 ) -> PackedMatrix:
-    """8-bit floats, as they are if no scale is too large and groups divide the rows."""
+    """8-bit floats, as they are if no group's scale is too large and groups divide the rows."""
     (name, scale), (n, k) = names, shape
     columns = (_groups(scales, n, k) or 1) if block is None else -(-k // block[1])
     how = e4m3(0 if columns == 1 else k // columns if block is None else block[1])
@@ -80,7 +80,8 @@ def _eights(
         weight *= _spread(parts.load(scale, expert).astype(np.float32), (n, k), block)
         return weight
 
-    if how.fits(k) and float(np.abs(parts.load(scale, expert)).max()) <= E4M3_SCALE:
+    small = not how.group or float(np.abs(parts.load(scale, expert)).max()) <= E4M3_SCALE
+    if how.fits(k) and small:
         return PackedMatrix(shape, names, load, how.name)
     return PackedMatrix(shape, names, floats, why="fp8")
 

@@ -94,6 +94,12 @@ class GpuPacking:
         return self.scheme.group_of(self.k)
 
     @property
+    def by_row(self) -> bool:
+        """Whether sums of products are left with a float32 of each row alone: of 8-bit floats with
+        a scale a row, and of NVFP4."""
+        return self.scheme.is_nvfp4 or (self.scheme.is_e4m3 and self.groups == 1)
+
+    @property
     def groups(self) -> int:
         return self.k // self.group
 

@@ -32,7 +32,7 @@ from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind
 from mlcc_compiler.kernels.planes import Plane, integers, planes_of
 from mlcc_compiler.quantization import Scheme
-from mlcc_compiler.quantization.schemes import E4M3, E4M3_SCALE
+from mlcc_compiler.quantization.schemes import E4M3_MOST, E4M3_SCALE
 
 Words = Sequence[Sequence[Expr]]
 """Of each plane, the words of a unit."""
@@ -80,15 +80,16 @@ class FloatCodes:
 
 
 class EightBitFloats:
-    """8-bit floats (e4m3). Scales may be far below float16's, so that weights with their scale are
-    so many times as large, and sums too."""
+    """8-bit floats (e4m3). Scales of groups may be far below float16's, so that weights with their
+    scale are so many times as large, and sums too."""
 
     columns = (0, 1, 2, 3, 4, 5, 6, 7)
-    factor, unit, enlarged = 1.0, 1.0, 128.0
+    factor, unit = 1.0, 1.0
     excess = None
 
     def __init__(self, packing: GpuPacking) -> None:
-        assert E4M3_SCALE * max(size for size in E4M3 if size == size) * self.enlarged < _MOST
+        self.enlarged = 1.0 if packing.by_row else 128.0
+        assert E4M3_SCALE * E4M3_MOST * self.enlarged < _MOST
 
     def pairs(self, words: Words, t: Expr) -> list[Expr]:
         """See NibbleCodes."""

@@ -169,7 +169,8 @@ class Products:
 
     def fetch(self, step: Expr) -> None:
         """Load a step's scales into the registers of `add`."""
-        if self.reader.packing.scheme.is_float:
+        packing = self.reader.packing
+        if packing.scheme.is_float or (packing.by_row and not packing.scheme.is_nvfp4):
             return
         stretch, width = self._run(step) * self.tile.width, self.tile.width
         for number, tile in enumerate(self.tiles):
@@ -221,6 +222,9 @@ class Products:
             if self.reader.packing.scheme.is_float:
                 rows.append(self.codes.moved(pairs))
                 continue
+            if self.reader.packing.by_row and not self.reader.packing.scheme.is_nvfp4:
+                rows.append(pairs)
+                continue
             scales, count = self.scales[number, half]
             words = [scales[i * count + j] for j in range(count)]
             if self.reader.packing.scheme.is_nvfp4:
@@ -263,7 +267,7 @@ class Products:
     def _each(self, write: Callable[[Expr, Expr, Expr], None]) -> None:
         """write(row of x, row of W, sum), counted in the workgroup's tile."""
         t, half, less = self.tile, EDGE // 2, 1 / self.codes.enlarged
-        by_row = self.reader.packing.scheme.is_nvfp4
+        by_row = self.reader.packing.by_row
         for number, tile in enumerate(self.tiles):
             left = [self.lane.row_scale(tile, i) for i in range(2)] if by_row else []
             with T.serial(t.high) as at_h:

@@ -155,8 +155,7 @@ class _Products:
         count = x.shape[0]
         self.span = span_of(reader.packing.k, reader.packing.scheme.bits)
         self.codes = codes_of(reader.packing, count)
-        self.by_row = reader.packing.scheme.is_nvfp4
-        """Whether what is left of the scales is one a row."""
+        self.by_row = reader.packing.by_row
         self.excess = [] if self.codes.excess is None else self._held_excess(count)
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
         self.sums = _sums(len(tiles))
@@ -207,7 +206,7 @@ class _Products:
         for number, tile in enumerate(words):
             sums = [self.sums[number * SUMS + j] for j in range(SUMS)]
             rows = [self.codes.pairs(row, self.lane.t) for row in tile]
-            if self.by_row:
+            if self.reader.packing.scheme.is_nvfp4:
                 scales = [self.lane.group_scale(self.tiles[number], i, stretch) for i in range(2)]
                 rows = [self.codes.weights(*row, None) for row in zip(rows, scales, strict=True)]
             upper, lower = rows
