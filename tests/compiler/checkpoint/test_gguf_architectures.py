@@ -226,6 +226,27 @@ def test_experts_of_gpt_oss_stay_mxfp4(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
 
 
+def test_nvfp4_has_a_factor_for_each_tensor(tmp_path: Path) -> None:
+    """Or for each expert, as llama.cpp's converter writes it."""
+    sizes = {"hidden_size": 64, "moe_intermediate_size": 64, "mlp_only_layers": []}
+    make("qwen3_moe", tmp_path, sizes)
+    kinds = lambda n: "NVFP4" if "_exps" in n or "attn_q" in n else "Q8_0"  # noqa: E731
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", kinds)).tensors
+    close = Checkpoint.open(tmp_path).tensors
+    for part in ("mlp.experts.3.gate", "mlp.experts.2.down", "self_attn.q"):
+        name = f"model.layers.1.{part}_proj.weight"
+        assert tensors.schemes[name] == "nvfp4"
+        matrix = tensors.quantized(name)
+        matrix.check(name)
+        np.testing.assert_array_equal(dequantize(matrix), tensors.read(name))
+        wanted = close.read(name)
+        np.testing.assert_allclose(tensors.read(name), wanted, atol=np.abs(wanted).max() / 5)
+    assert set(tensors.shapes) == set(close.shapes)
+    wrong = {"blk.1.attn_q.weight": tensors.found["blk.1.attn_norm.weight"]}
+    with pytest.raises(CheckpointError, match=r"not a number for 'blk\.1\.attn_q"):
+        replace(tensors, factors=wrong).quantized("model.layers.1.self_attn.q_proj.weight")
+
+
 def test_gate_and_up_in_one_tensor_keep_their_blocks(tmp_path: Path) -> None:
     make("gemma4-experts", tmp_path, CASES["gemma4-experts"])
     tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", eights)).tensors

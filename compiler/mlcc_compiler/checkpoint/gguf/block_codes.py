@@ -35,6 +35,7 @@ SCHEMES = {
     "IQ4_NL": "iq4_nl",
     "IQ4_XS": "iq4_xs",
     "MXFP4": "mxfp4",
+    "NVFP4": "nvfp4",
 }
 """The scheme of a format, by the format's name."""
 NEAREST = {
@@ -42,7 +43,6 @@ NEAREST = {
     "F64": "f32",
     "F16": "f16",
     "BF16": "bf16",
-    "NVFP4": "int8_g16",
     **dict.fromkeys(("IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0"), "int4m_g32"),
     **dict.fromkeys(("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), "int4m_g32"),
 }
@@ -55,10 +55,10 @@ def quantized(blocks: Bytes, form: BlockFormat) -> Quantized:
     """Rows of blocks [rows, bytes of a row] as a matrix. `form` is a key of SCHEMES."""
     rows = len(blocks)
     parts = _UNPACK[form.name](blocks.reshape(-1, form.size))
-    return Quantized(
-        scheme(SCHEMES[form.name]),
-        **{name: np.ascontiguousarray(part.reshape(rows, -1)) for name, part in parts.items()},
-    )
+    joined = {name: np.ascontiguousarray(part.reshape(rows, -1)) for name, part in parts.items()}
+    if form.name == "NVFP4":  # the factor of a tensor is a tensor of its own
+        joined["scales"] = np.ones((rows, 1), np.float32)
+    return Quantized(scheme(SCHEMES[form.name]), **joined)
 
 
 def _half(blocks: Bytes, first: int) -> npt.NDArray[np.float16]:
@@ -187,8 +187,15 @@ def _mxfp4(b: Bytes) -> Parts:
     return {"codes": _nibbles(b[:, 1:]), "scales": b[:, :1]}
 
 
+def _nvfp4(b: Bytes) -> Parts:
+    scales = b[:, :4] & np.uint8(127)
+    scales = np.where(scales == 127, np.uint8(0), scales)  # as ggml reads a NaN
+    return {"codes": _nibbles_by(b[:, 4:], 8), "sub_scales": scales.view(np.int8)}
+
+
 _UNPACK: Mapping[str, Callable[[Bytes], Parts]] = {
     "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0,
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
     "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs, "MXFP4": _mxfp4,
+    "NVFP4": _nvfp4,
 }  # fmt: skip

@@ -40,6 +40,7 @@ class GgufCheckpoint(Checkpoint):
         """Read the headers of a file and of its other parts. mmproj: the file of its vision tower;
         None = the one beside it, if it has one that is built."""
         metadata, found = all_parts(Path(path))
+        found, factors = _without_factors(found)
         architecture = architecture_of(metadata, path)
         table = found.get("token_embd.weight")
         if table is None or len(table.shape) != 2:
@@ -59,7 +60,7 @@ class GgufCheckpoint(Checkpoint):
             chat_templates=_templates(metadata),
             notes=(*(f"the file's key '{key}' is not used" for key in notes), *seen),
             metadata=metadata,
-            source=GgufTensors(found, where),
+            source=GgufTensors(found, where, factors),
             mmproj=tower,
         )
 
@@ -136,6 +137,17 @@ def _tower(
         return tower, tower.notes
     assert beside is not None
     return try_mmproj(beside, architecture, config, tokens)
+
+
+def _without_factors(
+    found: Mapping[str, GgufTensor],
+) -> tuple[dict[str, GgufTensor], dict[str, GgufTensor]]:
+    """The tensors without those that belong to tensors in NVFP4; and their factors. Factors of
+    inputs, which are for products of four bits, are not used."""
+    stems = {n.removesuffix(".weight"): n for n, t in found.items() if t.format.name == "NVFP4"}
+    factors = {n: found[f"{stem}.scale"] for stem, n in stems.items() if f"{stem}.scale" in found}
+    beside = {f"{stem}.{part}" for stem in stems for part in ("scale", "input_scale")}
+    return {name: tensor for name, tensor in found.items() if name not in beside}, factors
 
 
 def _frequencies(found: Mapping[str, GgufTensor], name: str) -> list[float] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -39,6 +39,8 @@ class GgufTensors:
     """Tensors of all files by GGUF's names."""
     locations: Mapping[str, TensorLocation]
     """Location of each tensor of the model."""
+    factors: Mapping[str, GgufTensor] = field(default_factory=dict)
+    """Numbers that all weights of a tensor are multiplied by, or those of each expert."""
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -116,15 +118,35 @@ class GgufTensors:
                 "scheme; read its floats"
             )
         form = tensor.format
-        blocks = np.concatenate([self._blocks(source) for source in location.sources])
+        parts = [self._blocks(source) for source in location.sources]
+        blocks = np.concatenate(parts)
+        sources = zip(location.sources, parts, strict=True)
+        factors = np.concatenate([self._factors(source, len(rows)) for source, rows in sources])
         if location.rows is not None:
-            blocks = blocks[_order(tensor, location.rows, len(blocks))]
+            places = _order(tensor, location.rows, len(blocks))
+            blocks, factors = blocks[places], factors[places]
         if location.columns is not None:
             width, order = location.columns
             runs = blocks.reshape(len(blocks), -1, width // form.block * form.size)
             runs = runs[:, _order(tensor, order, runs.shape[1])]
             blocks = np.ascontiguousarray(runs).reshape(len(blocks), -1)
-        return quantized(blocks, form)
+        made = quantized(blocks, form)
+        return replace(made, scales=made.scales * factors) if self.factors else made
+
+    def _factors(self, source: Source, rows: int) -> Floats:
+        """What values of each row are multiplied by, f32 [rows, 1]. Raises CheckpointError."""
+        if source.name not in self.factors:
+            return np.ones((rows, 1), np.float32)
+        tensor, experts = self.factors[source.name], self.found[source.name].shape[:-2]
+        if tensor.shape not in ((1,), experts):
+            raise CheckpointError(
+                f"{tensor.path}: tensor {tensor.name!r} is {tensor.shape}, and not a number for "
+                f"{source.name!r}, or for each expert in it; fetch the file again"
+            )
+        values = to_float(blocks_of(tensor), tensor).reshape(-1)
+        if source.expert is not None:
+            values = values[[source.expert if len(values) > 1 else 0]]
+        return np.repeat(values, rows // len(values))[:, None]
 
     def check_dtypes(self, names: Iterable[str]) -> None:
         """Raises UnsupportedError if one of the tensors is in a format that `read` refuses."""
@@ -160,6 +182,8 @@ class GgufTensors:
         """A tensor of the file: a vector, or rows [rows, columns] of all its matrices."""
         tensor = self.found[source.name]
         flat = to_float(self._blocks(source), tensor)
+        if source.name in self.factors:
+            flat = flat * self._factors(source, len(flat))
         if len(tensor.shape) == 1:
             return flat.reshape(-1)
         if not source.transposed:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import ml_dtypes
 import numpy as np
 from safetensors.numpy import load_file
 
+from mlcc_compiler.quantization.schemes import E2M1
 from tests.compiler.checkpoint.helpers.gguf_changes import changed
 from tests.compiler.checkpoint.helpers.gguf_keys import full_layers, keys_of
 
@@ -75,7 +77,15 @@ def write_gguf(
         add(writer, key, value)
     for name, array in converted(tensors, config, architecture).items():
         wanted = gguf.GGMLQuantizationType[formats(name) if is_matrix(name, array) else "F32"]
-        writer.add_tensor(name, gguf.quants.quantize(array, wanted), raw_dtype=wanted)
+        if wanted.name == "NVFP4":  # with a factor, of each expert
+            factor = 2.0 ** -np.arange(
+                4, 4 + (len(array) if array.ndim > 2 else 1), dtype=np.float32
+            )
+            writer.add_tensor(name.replace(".weight", ".scale"), factor)
+            array = nvfp4(array / factor.reshape(-1, *[1] * (array.ndim - 1)))
+        else:
+            array = gguf.quants.quantize(array, wanted)
+        writer.add_tensor(name, array, raw_dtype=wanted)
     for name, array in frequencies(config).items():
         writer.add_tensor(name, np.asarray(array, np.float32))
     writer.write_header_to_file()
@@ -83,6 +93,17 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return next(iter(sorted(out.parent.glob(f"{out.stem}*.gguf"))))
+
+
+def nvfp4(array: Array) -> Array:
+    """The bytes of blocks of 64, which the package only reads."""
+    groups, table = array.reshape(-1, 4, 16), np.asarray(E2M1, np.float32)
+    scales = (np.abs(groups).max(axis=2) / 6).astype(ml_dtypes.float8_e4m3fn)
+    spread = scales.astype(np.float32)[:, :, None, None]
+    codes = np.abs(groups[..., None] - spread * table).argmin(axis=-1).astype(np.uint8)
+    pairs = codes[:, :, :8] | codes[:, :, 8:] << 4
+    blocks = np.concatenate([scales.view(np.uint8), pairs.reshape(-1, 32)], axis=1)
+    return blocks.reshape(*array.shape[:-1], -1)
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:
