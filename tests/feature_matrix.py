@@ -95,6 +95,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "images in apps: `mlcc.h`, Kotlin, Swift": ("c-images", "kotlin-images", "swift-images"),
     "sound in apps: `mlcc.h`, Kotlin, Swift": ("c-sound", "kotlin-sound", "swift-sound"),
     "sound: Whisper": ("whisper",),
+    "sound: times of words": ("word-times",),
     "sound in prompts: Qwen2-Audio": ("qwen2-audio",),
     "sound in prompts: Qwen2.5-Omni": ("qwen2.5-omni",),
     "sound in prompts: Voxtral": ("voxtral",),

@@ -21,7 +21,14 @@ from mlcc.errors import UnsupportedError
 from mlcc.util.sizes import apart
 from mlcc_compiler.ir._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.ir.caches import Caches
-from mlcc_compiler.ir.graph import ENTRY, MTP_ENTRY, Traced, calls, traced_entries
+from mlcc_compiler.ir.graph import (
+    ALIGN_ENTRY,
+    ENTRY,
+    MTP_ENTRY,
+    Traced,
+    calls,
+    traced_entries,
+)
 from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig
@@ -104,9 +111,12 @@ class LoweringConfig:
 
 
 def trace(model: CausalLM | Encoder) -> Traced:
-    """The graph of `forward(token_ids, positions, logit_rows, weights)`, and of `forward_mtp` if
-    the model has a multi-token-prediction layer."""
-    has_mtp = isinstance(model, CausalLM) and model.config.mtp is not None
+    """The graph of `forward(token_ids, positions, logit_rows, weights)`, and of `forward_mtp` and
+    `forward_align` if the model has them."""
+    further = []
+    if isinstance(model, CausalLM):
+        further += [MTP_ENTRY] if model.config.mtp is not None else []
+        further += [ALIGN_ENTRY] if model.config.alignment_heads else []
     spec = {
         entry: {
             "token_ids": nn.spec.Tensor(["n"], "int32"),
@@ -114,7 +124,7 @@ def trace(model: CausalLM | Encoder) -> Traced:
             "logit_rows": nn.spec.Tensor(["r"], "int32"),
             "$": {"param_mode": "packed", "effect_mode": "none"},
         }
-        for entry in ((ENTRY, MTP_ENTRY) if has_mtp else (ENTRY,))
+        for entry in (ENTRY, *further)
     }
     with _without_checks():
         module, parameters = model.export_tvm(spec)
@@ -328,7 +338,7 @@ def _with_prefix(module: ir.IRModule, prefix: str) -> ir.IRModule:
 
 
 def _planned_storages(module: ir.IRModule) -> list[int]:
-    """Bytes of each storage that `forward` or `forward_mtp` allocates, all of a constant size by
+    """Bytes of each storage that the traced functions allocate, all of a constant size by
     now."""
     sizes = (storage_size(call) for name in traced_entries(module) for call in calls(module[name]))
     return [size for size in sizes if size is not None]

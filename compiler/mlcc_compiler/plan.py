@@ -24,7 +24,7 @@ from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.eagle import check_no_head, with_eagle
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.towers.audio import audio_tower_of
+from mlcc_compiler.checkpoint.towers.audio import alignment_heads, audio_tower_of
 from mlcc_compiler.checkpoint.towers.audio_input import audio_input_of, unbuilt_audio
 from mlcc_compiler.checkpoint.towers.tower import TowerCheckpoint
 from mlcc_compiler.checkpoint.towers.vision import tower_of, unbuilt_tower
@@ -34,7 +34,7 @@ from mlcc_compiler.driver.toolchain import missing
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import Traced
 from mlcc_compiler.ir.lora import check_lora_limits
-from mlcc_compiler.models.architectures.whisper import FIRST_TIMESTAMP
+from mlcc_compiler.models.architectures.whisper import ALIGNMENT, FIRST_TIMESTAMP
 from mlcc_compiler.models.audio.whisper import default_batch
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
@@ -64,6 +64,8 @@ _TABLES = (
     "embeddings.tok_embeddings.weight",
 )
 STATIC = "model.a"
+ALIGNED_ROWS = 16
+"""Tokens of a transcript that are aligned at once."""
 SENSED = {"vision": "images are", "audio": "sound is"}
 MTP_WEIGHT = "mtp.fc.weight"
 """The tensor by which a checkpoint's multi-token-prediction layer is found."""
@@ -271,9 +273,14 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     dtype = target.activation_dtype
     tower = audio_tower_of(checkpoint)
     if tower is not None and isinstance(tower.info, AudioInfo):
-        more = {FIRST_TIMESTAMP: tower.info.first_timestamp}
+        more = {
+            FIRST_TIMESTAMP: tower.info.first_timestamp,
+            ALIGNMENT: alignment_heads(checkpoint),
+        }
         checkpoint = replace(checkpoint, config={**checkpoint.config, **more})
-        options = replace(options, max_batch=options.max_batch or default_batch(tower.config))
+        batch = options.max_batch or default_batch(tower.config)
+        rows = options.max_rows or max(batch, ALIGNED_ROWS)
+        options = replace(options, max_batch=batch, max_rows=rows)
     reads_images = isinstance(checkpoint, TowerCheckpoint)
     towers: tuple[TowerCheckpoint, ...] = () if tower is None else (tower,)
     if not towers and options.vision and encoder_head is None:

@@ -129,6 +129,7 @@ def write(folder: Path) -> Path:
         "suppress_tokens": settings["suppress_ids"],
         "begin_suppress_tokens": settings["suppress_ids_begin"],
         "return_timestamps": False, "prev_sot_token_id": 50360,
+        "alignment_heads": settings["alignment_heads"],
     }  # fmt: skip
     processor = {
         "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 80,

@@ -14,7 +14,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm_ffi
 from mlcc_compiler.ir.layout import WeightPlan
 
-ENTRY, MTP_ENTRY = "forward", "forward_mtp"
+ENTRY, MTP_ENTRY, ALIGN_ENTRY = "forward", "forward_mtp", "forward_align"
 PREFIX = "mlcc."
 """Prefix of the names of mlcc's operators (`models/ops.py`), beside TVM's own."""
 
@@ -140,10 +140,10 @@ class Merged:
 
 
 def traced_entries(module: ir.IRModule) -> list[str]:
-    """The functions of a traced model, all over the same weights: `forward`, and `forward_mtp` if
-    it has a multi-token-prediction layer."""
+    """The functions of a traced model, all over the same weights: `forward`, `forward_mtp` if it
+    has a multi-token-prediction layer, and `forward_align` if it says where it listens."""
     names = {variable.name_hint for variable in module.get_global_vars()}
-    return [name for name in (ENTRY, MTP_ENTRY) if name in names]
+    return [name for name in (ENTRY, MTP_ENTRY, ALIGN_ENTRY) if name in names]
 
 
 def call_parts(call: relax.Call) -> tuple[str, list[Any]]:

@@ -24,8 +24,8 @@ def graph_to_json(traced: Traced) -> str:
     """The graph of a traced model. Raises TypeError on a node it does not know (a bug)."""
     entries = traced_entries(traced.module)
     graph, *others = (_graph_of(traced.module[entry], entry, traced.names) for entry in entries)
-    if others:
-        graph["mtp"] = others[0]
+    for entry, other in zip(entries[1:], others, strict=True):
+        graph[entry.removeprefix("forward_")] = other
     return json.dumps(graph, indent=1) + "\n"
 
 

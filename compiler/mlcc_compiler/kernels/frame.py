@@ -104,6 +104,14 @@ def store(buffer: Any, value: Expr, *at: Expr) -> None:
     T.buffer_store(buffer, value, list(at))
 
 
+def one_of(values: Sequence[int], at: Expr) -> Expr:
+    """values[at], int32."""
+    found = T.int32(values[-1])
+    for place, value in enumerate(values[:-1]):
+        found = T.Select(at == place, T.int32(value), found)
+    return found
+
+
 def unravel_index(index: Expr, shape: Sequence[int]) -> list[Expr]:
     """The multi-index of element `index` of an array of this shape."""
     place: list[Expr] = []

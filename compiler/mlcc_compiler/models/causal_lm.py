@@ -74,6 +74,10 @@ class Decoder(nn.Module):
             x = layer(x, None if rope is None else tables[rope], *extra)
         return x
 
+    def align(self, token_ids: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
+        """The weights of the alignment heads, of a model that has some."""
+        raise NotImplementedError
+
     def note_input(self, layer: int, x: Tensor) -> None:
         """Keep the input of a layer that an EAGLE-3 head reads."""
         mtp = self.config.mtp
@@ -128,6 +132,10 @@ class CausalLM(nn.Module):
             return self.logits(ops.keep_hidden(x, logit_rows, x), mtp)
         norm = mtp.norm if config.mtp.own_norm else self.model.norm
         return self.logits(norm(ops.keep_hidden(x, logit_rows, x)), mtp)
+
+    def forward_align(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
+        """Where the alignment heads listen: f32[r, heads * source_rows]."""
+        return self.model.align(token_ids, positions, logit_rows)
 
     def logits(self, x: Tensor, drafts: MultiTokenPrediction | None = None) -> Tensor:
         """x a[r, hidden], normalised -> f32[r, vocab]; `drafts`: the layer that drafts with them,

@@ -132,6 +132,9 @@ class DecoderConfig:
     """Scaling of queries with their position; None = none."""
     source_rows: int = 0
     """Rows of an encoder to which all layers attend too (cross-attention); 0 = none."""
+    alignment_heads: tuple[tuple[int, int], ...] = ()
+    """Layer and head of the cross-attention that follows speech, from which times of words are
+    made."""
     first_timestamp: int = 0
     """Tokens from here on are timestamps; 0 = none are."""
     images_both_ways: bool = False

@@ -181,6 +181,19 @@ def cross_attention(q: Tensor, layer: int, layers: int, rows: int, scale: float)
     return _call("cross_attention", [q], [layer, layers, rows, float(scale)], q.shape)
 
 
+def cross_weights(
+    q: Tensor, tokens: Tensor, heads: Sequence[int], place: tuple[int, int, int], scale: float
+) -> Tensor:
+    """What some heads of `cross_attention` multiply an encoder's rows by.
+
+    q a[r, heads, head_dim] of the step's `tokens` i32[r] -> f32[r, len(heads) * rows]. place: the
+    layer, the number of layers, and rows.
+    """
+    out = [q.shape[0], len(heads) * place[2]]
+    text = ",".join(map(str, heads))
+    return _call("cross_weights", [q, tokens], [text, *place, float(scale)], out, FLOAT32)
+
+
 def causal_conv(
     x: Tensor, weight: Tensor, bias: Tensor | None, layer: int, shape: ConvShape
 ) -> Tensor:

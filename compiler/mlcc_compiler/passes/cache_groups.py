@@ -12,18 +12,27 @@ from math import prod
 
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.caches import RECORDS, CachePlan, Caches, CacheSpec, LayerRecord, PagedRecord
-from mlcc_compiler.ir.graph import PREFIX, call_parts, calls, dims, literal, traced_entries
+from mlcc_compiler.ir.graph import (
+    ALIGN_ENTRY,
+    PREFIX,
+    call_parts,
+    calls,
+    dims,
+    literal,
+    traced_entries,
+)
 
 _ORDER = ("paged", "window", "state")
 
 
 def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
     """The cache groups of a traced model: pages, then windows, narrow ones first, then states.
+    `forward_align` has none but those of `forward`.
 
     Page tensors are of `dtype`, in pages of `page_size` tokens.
     """
     layers: dict[int, CacheSpec] = {}
-    entries = [module[name] for name in traced_entries(module)]
+    entries = [module[name] for name in traced_entries(module) if name != ALIGN_ENTRY]
     own, *of_mtp = ({layer for layer, _ in _records_of(entry)} for entry in entries)
     for layer, record in chain.from_iterable(map(_records_of, entries)):
         if isinstance(record, PagedRecord) and record.reads_shared_kv:

@@ -407,6 +407,8 @@ class AudioInfo:
     """The token before the text of the window before; -1 = none."""
     no_speech_id: int = -1
     """The token whose probability is that of silence; -1 = none."""
+    alignment_heads: int = 0
+    """Heads of the cross-attention of which times of words are made; 0 = compiled without."""
     latest_start: int = -1
     """The latest timestamp that may begin a window's transcript; -1 = any."""
     folder: str = "audio"

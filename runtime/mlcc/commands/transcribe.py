@@ -12,6 +12,7 @@ from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import encoder_options
 from mlcc.commands.terminal import loading
 from mlcc.engine_args import EngineArgs
+from mlcc.errors import UnsupportedError
 
 FORMATS = ("text", "srt", "vtt", "json", "verbose_json")
 
@@ -33,6 +34,11 @@ FORMATS = ("text", "srt", "vtt", "json", "verbose_json")
 @click.option("--no-speech-threshold", "silence", type=click.FloatRange(0.5, 1), metavar="P",
               help="Leave windows out whose text is unlikely and in which silence is likelier than "
               "this, such as 0.6.")  # fmt: skip
+@click.option(
+    "--words",
+    is_flag=True,
+    help="Find the time of each word: 'words' of verbose_json, titles of srt and vtt.",
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
               help="Text, subtitles with times, or JSON.")  # fmt: skip
 def transcribe_command(
@@ -44,6 +50,7 @@ def transcribe_command(
     temperature: str,
     carries: bool,
     silence: float | None,
+    words: bool,
     form: str,
 ) -> None:
     """Transcribe each FILE (WAV or FLAC; with the extra 'audio' also Ogg and MP3).
@@ -55,6 +62,10 @@ def transcribe_command(
     from mlcc.local.engine import Engine
     from mlcc.model_cache.resolve import check_model, resolve
 
+    if words and form in ("text", "json"):
+        raise UnsupportedError(
+            f"--words: the format {form} has no times; add --format srt, vtt or verbose_json"
+        )
     temperatures = fields_of({"temperature": [temperature]}).temperatures
     check_model(args)
     path = resolve(args)
@@ -71,6 +82,7 @@ def transcribe_command(
                 temperature=[*temperatures],
                 condition_on_previous_text=carries,
                 no_speech_threshold=silence,
+                timestamp_granularities=["word", "segment"] if words else (),
             )
             text = made if isinstance(made, str) else json.dumps(made.to_dict(), ensure_ascii=False)
             click.echo(text.rstrip("\n"))

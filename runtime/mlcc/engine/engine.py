@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from mlcc.engine.admission import Admission
+from mlcc.engine.alignment import Alignments
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result, check_capacity
@@ -142,7 +143,12 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a request is unfinished or a step is in flight."""
-        return bool(self._sequences or self._in_flight)
+        return bool(self._sequences or self._in_flight or self.alignments)
+
+    @property
+    def alignments(self) -> Alignments:
+        """Answers that have ended, which the driver aligns before the next `plan`."""
+        return self._output_processor.alignments
 
     def add(self, request: Request, grammar: Grammar | None = None) -> None:
         """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if the
@@ -188,7 +194,9 @@ class Engine:
         """End a request now. Returns its last events; none if the request is unknown or already
         finished."""
         seq = self._sequences.get(request_id)
-        return [] if seq is None else self._output_processor.finish(seq, "cancelled")
+        if seq is None:
+            return self.alignments.cancel(request_id)
+        return self._output_processor.finish(seq, "cancelled")
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
         """The next step, or None if nothing can run before the next commit, or before the driver
@@ -333,6 +341,7 @@ class Engine:
         self._scheduler.isolation.clear()
         for seq in [*self._sequences.values()]:
             self._events += self._output_processor.finish(seq, "error")
+        self._events += self.alignments.fail()
         return self._take_events()
 
     def _rebuild(self) -> None:

@@ -52,6 +52,9 @@ class Finished(NamedTuple):
     """Draft tokens that were accepted."""
     vector: bytes = b""
     """Output of an encoder: float32 in native byte order."""
+    token_rows: tuple[int, ...] = ()
+    """Of a request with `aligned_rows`: the row of its window at which the next token begins, for
+    each sampled token but the last."""
     error: MlccError | None = None
     """Why the request ended with "error", if that was its own doing."""
 

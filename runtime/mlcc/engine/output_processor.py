@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice, repeat
 
+from mlcc.engine.alignment import Alignments
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.lora import AdapterSlots
@@ -45,6 +46,8 @@ class OutputProcessor:
         self.drafted = 0
         """Draft tokens verified, and how many were accepted."""
         self.accepted = 0
+        self.alignments = Alignments()
+        """Answers that have ended but for where their tokens are in the sound."""
         self.damage: Exception | None = None
         """An error that left a finished sequence's pages or place allocated; `Engine.recover`
         rebuilds the state."""
@@ -171,6 +174,7 @@ class OutputProcessor:
     ) -> list[Event]:
         """Finish a sequence. Returns its last events, whatever fails: a text that cannot be made
         ends it with "error", and `damage` is set if its pages could not be freed."""
+        place = Alignments.of(seq) if reason in ("stop", "length") else None
         self._detach(seq)
         text, logprobs = "", _NO_LOGPROBS
         try:
@@ -187,9 +191,13 @@ class OutputProcessor:
         done = Finished(name, reason, *counts, error=error)
         started = seq.arrived if seq.started is None else seq.started
         self._scheduler.times.add(reason, seq.arrived, started)
-        return (
-            [TextDelta(name, text, token_logprobs=logprobs), done] if text or logprobs else [done]
-        )
+        last: list[Event] = [done]
+        if place is not None and reason != "error":
+            self.alignments.hold(seq, place, done)
+            last = []
+        if text or logprobs:
+            return [TextDelta(name, text, token_logprobs=logprobs), *last]
+        return last
 
     def _detach(self, seq: TokenSequence) -> None:
         """Remove a sequence from everything that references it."""

@@ -358,6 +358,10 @@ class Request:
     """What a model with an audio tower listens to; its prompt is only the beginning of the
     transcript."""
 
+    aligned_rows: int = 0
+    """Rows of the window that hold sound, if its answer is to say at which of them each token
+    begins (`Finished.token_rows`); 0 = it is not."""
+
     prediction: Sequence[int] = ()
     """Predicted output tokens, from the client. Speculation drafts from them, so the output may
     come faster; it is the same output (`ngram.py`)."""

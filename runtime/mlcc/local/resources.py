@@ -185,9 +185,11 @@ class Transcriptions:
         compression_ratio_threshold: float = 2.4,
         logprob_threshold: float = -1.0,
         no_speech_threshold: float | None = None,
+        timestamp_granularities: Sequence[str] = (),
     ) -> Any:
         """The transcript of a recording; in the formats text, srt and vtt it is a text. Of several
-        temperatures the next is tried where a window is no good by the thresholds. Raises
+        temperatures the next is tried where a window is no good by the thresholds. With the
+        granularity word verbose_json has `words`, and a title of srt and vtt is one. Raises
         MlccError."""
         temperatures = [temperature] if isinstance(temperature, int | float) else temperature
         fields = {
@@ -198,6 +200,7 @@ class Transcriptions:
             "condition_on_previous_text": str(condition_on_previous_text).lower(),
             "compression_ratio_threshold": str(compression_ratio_threshold),
             "logprob_threshold": str(logprob_threshold),
+            "timestamp_granularities": ",".join(timestamp_granularities),
             "no_speech_threshold": "" if no_speech_threshold is None else str(no_speech_threshold),
         }
         return wait(self._caller, self._caller.send(self._path, fields, read_file(file)))

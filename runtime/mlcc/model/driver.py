@@ -19,6 +19,7 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event, Finished
 from mlcc.errors import DeviceLostError, UnsupportedError, public_error
 from mlcc.lora.loader import AdapterLoader
+from mlcc.model.alignment import token_rows
 from mlcc.model.model import Model
 from mlcc.util.panics import is_panic
 
@@ -35,7 +36,7 @@ class Driver:
         self.engine.times.clock = perf_counter
         self._executor = model.executor
         self._adapters = AdapterLoader(self.engine, model.executor, model.adapters)
-        self._tower = model.tower
+        self._tower, self._audio = model.tower, model.text.audio
         self._depth = model.executor.depth
         self._draft = model.executor if model.drafts_itself else model.draft
         self._tickets: deque[tuple[int, float]] = deque()
@@ -83,6 +84,8 @@ class Driver:
                 events += self._commit()
             except BaseException as error:
                 events += self._recover(error)
+        while self.engine.alignments:
+            events += self._align()
         return events
 
     def _recover(self, error: BaseException) -> list[Event]:
@@ -102,6 +105,10 @@ class Driver:
 
     def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth:
+            if self.engine.alignments:  # before pages are written
+                if self._tickets:
+                    break
+                return self._align()
             self._planning = True
             self._run_draft()
             if self.engine.adapters.to_load:
@@ -132,6 +139,16 @@ class Driver:
         result: Result = self._executor.collect(ticket)
         began, self._done = max(submitted, self._done), perf_counter()
         return _reported(self.engine.commit(result, self._done - began))
+
+    def _align(self) -> list[Event]:
+        """Align the oldest answer that waits for it; only this answer fails if that does."""
+        alignment = self.engine.alignments.take()
+        try:
+            return [alignment.done(token_rows(alignment, self._executor, self._audio))]
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            return _reported([alignment.failed(public_error(error))])
 
     def _encode_media(self) -> None:
         """Make the rows of one waiting image; the next step runs before the next image."""

@@ -13,14 +13,23 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from math import exp
+from typing import NamedTuple
 
-from mlcc.api.openai.audio import Segment, Transcript, TranscriptionFields, compression_ratio
+from mlcc.api.openai.audio import (
+    Segment,
+    TimedWord,
+    Transcript,
+    TranscriptionFields,
+    compression_ratio,
+)
 from mlcc.artifact.schema import AudioInfo
+from mlcc.engine.batch.executor import no_alignment
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import AudioWindow, Request, SamplingParams
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.multimodal.audio.timestamps import TIMESTAMPS
+from mlcc.multimodal.audio.words import words_of
 from mlcc.service.engine_client import Job
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.served_model import ServedModel
@@ -51,6 +60,8 @@ class Transcriber:
         self, served: ServedModel, request: ApiRequest, fields: TranscriptionFields, task: str
     ) -> None:
         self.info = audio_of(served)
+        if fields.words:
+            _check_words(self.info, served)
         self.task, self._served, self._request, self._fields = task, served, request, fields
         self._left = served.clock(request, time.monotonic(), None)
         self._name = f"audio-{os.urandom(16).hex()}"
@@ -101,8 +112,10 @@ class Transcriber:
             if not self.language:
                 self.language = await self._detected(window)
             beginning = self._start(timed, before if carries else [])
-            tokens, logprob, temperature = await self._heard(window, beginning, timed)
             count = min(whole, recording.frames - seek)
+            sound = min(whole, recording.frames_of_sound - seek)
+            heard = await self._heard(window, beginning, timed, sound)
+            tokens, logprob, temperature = heard.tokens, heard.logprob, heard.temperature
             carries = self._fields.carries_text and temperature < LOW_TEMPERATURE
             if await self._is_silent(window, beginning, logprob):
                 seek += count
@@ -110,12 +123,26 @@ class Transcriber:
             found, step, kept = _split(tokens, self.info, count) if timed else ([], count, tokens)
             before += kept
             if not timed:
-                text_only = [t for t in tokens if t < self.info.first_timestamp]
+                text_only = [i for i, t in enumerate(tokens) if t < self.info.first_timestamp]
                 found = [(0.0, recording.seconds, text_only)]
-            for start, end, ids in found:
-                at, text = seek / FRAMES, self._served.text.tokenizer.decode(ids)
-                yield Segment(at + start, at + end, text, ids, logprob, seek, temperature)
+            for start, end, places in found:
+                at, ids = seek / FRAMES, [tokens[place] for place in places]
+                words = self._words(heard, places, at) if self._fields.words else []
+                text = self._served.text.tokenizer.decode(ids)
+                yield Segment(at + start, at + end, text, ids, logprob, seek, temperature, words)
             seek += step
+
+    def _words(self, heard: Heard, places: Sequence[int], at: float) -> list[TimedWord]:
+        """The words of a segment, whose tokens are at `places`, of a window that begins at `at`
+        seconds. A token is from where the one before it is followed to where it is itself."""
+        ids, found = [heard.tokens[place] for place in places], list[TimedWord]()
+        for word in words_of(ids, self._served.text.tokenizer.decode, self.language):
+            before, last = places[word.first] - 1, places[word.last]
+            start = heard.row(before) / 50 if before >= 0 else 0.0
+            end, text = heard.row(last) / 50, word.text.strip()
+            if text:
+                found.append(TimedWord(round(at + start, 2), round(at + end, 2), text))
+        return found
 
     def _window(self, features: bytes) -> AudioWindow:
         return AudioWindow(self.info.rows, sha256(features).digest(), features)
@@ -147,24 +174,26 @@ class Transcriber:
         """The language of a window."""
         biases = tuple((token, LANGUAGE_BIAS) for token in self.info.languages.values())
         sampling = SamplingParams(temperature=0, max_tokens=1, logit_bias=biases)
-        (token,), _ = await self._answer([self.info.start_id], sampling, window, None)
+        heard = await self._answer([self.info.start_id], sampling, window, None)
+        (token,) = heard.tokens
         return next((code for code, each in self.info.languages.items() if each == token), "en")
 
     async def _heard(
-        self, window: AudioWindow, start: Sequence[int], timed: bool
-    ) -> tuple[list[int], float, float]:
-        """The tokens of a window without its end, the mean of their log-probabilities, and the
-        temperature: the first whose text is good by the thresholds, or the last."""
+        self, window: AudioWindow, start: Sequence[int], timed: bool, sound: int
+    ) -> Heard:
+        """What is heard in a window, of which so many frames are sound, at the first temperature
+        whose text is good by the thresholds, or the last."""
         fields = self._fields
         for temperature in fields.temperatures:
-            tokens, logprob = await self._tokens(window, start, timed, temperature)
-            text = [token for token in tokens if token < self.info.first_timestamp]
+            heard = await self._tokens(window, start, timed, temperature, sound)
+            text = [token for token in heard.tokens if token < self.info.first_timestamp]
             ratio = compression_ratio(self._served.text.tokenizer.decode(text).strip())
-            if ratio <= fields.compression_ratio_threshold and logprob >= fields.logprob_threshold:
+            good = ratio <= fields.compression_ratio_threshold
+            if good and heard.logprob >= fields.logprob_threshold:
                 break
-            if await self._is_silent(window, start, logprob):
+            if await self._is_silent(window, start, heard.logprob):
                 break
-        return tokens, logprob, temperature
+        return heard
 
     async def _is_silent(self, window: AudioWindow, start: Sequence[int], logprob: float) -> bool:
         """Whether a window whose tokens are unlikely is left out, as the model finds no speech in
@@ -179,19 +208,25 @@ class Transcriber:
             )
         first = SamplingParams(temperature=0, max_tokens=1)
         begin = start[: start.index(self.info.start_id) + 1]
-        tokens, likely = await self._answer(begin, first, window, None)
-        return tokens == [self.info.no_speech_id] and exp(likely) > least
+        heard = await self._answer(begin, first, window, None)
+        return heard.tokens == [self.info.no_speech_id] and exp(heard.logprob) > least
 
     async def _tokens(
-        self, window: AudioWindow, start: Sequence[int], timed: bool, temperature: float
-    ) -> tuple[list[int], float]:
-        """The tokens of a window without its end, and the mean of their log-probabilities."""
+        self,
+        window: AudioWindow,
+        start: Sequence[int],
+        timed: bool,
+        temperature: float,
+        sound: int,
+    ) -> Heard:
+        """What is heard in a window at a temperature."""
         sampling = SamplingParams(**self._served.text.sampling)
         sampling = replace(sampling, temperature=temperature)
         structure = None
         if timed:
             structure = Structure("grammar", TIMESTAMPS, "timestamp_granularities")
-        return await self._answer(start, sampling, window, structure)
+        rows = max(1, sound // 2) if self._fields.words else 0
+        return await self._answer(start, sampling, window, structure, rows)
 
     async def _answer(
         self,
@@ -199,7 +234,8 @@ class Transcriber:
         sampling: SamplingParams,
         window: AudioWindow,
         structure: Structure | None,
-    ) -> tuple[list[int], float]:
+        aligned_rows: int = 0,
+    ) -> Heard:
         self._requests += 1
         request = Request(
             f"{self._name}-{self._requests}",
@@ -209,6 +245,7 @@ class Transcriber:
             structure=structure,
             background=self._request.background,
             audio=window,
+            aligned_rows=aligned_rows,
         )
         job = self._job = self._served.engine.submit([request], self._left())
         job.prompt_field = "file"
@@ -221,11 +258,40 @@ class Transcriber:
         finally:
             job.close()
         ends = self._served.text.eos_ids
-        return [t for t in ids if t not in ends], sum(logprobs) / max(1, len(logprobs))
+        tokens, mean = [t for t in ids if t not in ends], sum(logprobs) / max(1, len(logprobs))
+        return Heard(tokens, mean, sampling.temperature, job.usage()[0].token_rows)
+
+
+def _check_words(info: AudioInfo, served: ServedModel) -> None:
+    """Raises UnsupportedError where no times of words are found."""
+    if not info.alignment_heads:
+        raise no_alignment()
+    if not served.sound.aligns:
+        raise UnsupportedError(
+            "a tab finds no times of words; ask for those of segments, or ask `mlcc serve`",
+            param="timestamp_granularities",
+            code="unsupported_parameter",
+        )
+
+
+class Heard(NamedTuple):
+    """What is heard in a window."""
+
+    tokens: list[int]
+    """Without the end."""
+    logprob: float
+    """The mean of the tokens'."""
+    temperature: float
+    token_rows: Sequence[int] = ()
+    """The row at which the token after each token begins, if words are wanted."""
+
+    def row(self, token: int) -> int:
+        """The row at which the token after this one begins."""
+        return self.token_rows[min(token, len(self.token_rows) - 1)] if self.token_rows else 0
 
 
 Timed = tuple[float, float, list[int]]
-"""Start and end within a window, in seconds, and tokens of text."""
+"""Start and end within a window, in seconds, and where its tokens of text are."""
 
 
 def _split(
@@ -234,7 +300,7 @@ def _split(
     """The segments of a window of `frames`, the frames after which the next window begins, and the
     tokens before that, with timestamps."""
     first = info.no_timestamps_id + 1
-    text = [t for t in tokens if t < first]
+    text = [i for i, t in enumerate(tokens) if t < first]
     ends = [i for i in range(1, len(tokens)) if tokens[i - 1] >= first and tokens[i] >= first]
     alone = len(tokens) > 1 and tokens[-1] >= first and tokens[-2] < first
     if not ends:
@@ -246,10 +312,10 @@ def _split(
         ends.append(len(tokens))
     found, begin = list[Timed](), 0
     for end in ends:
-        part = tokens[begin:end]
-        ids = [t for t in part if t < first]
-        if ids:
-            found.append(((part[0] - first) / 50, (part[-1] - first) / 50, ids))
+        places = [i for i in range(begin, end) if tokens[i] < first]
+        if places:
+            last = tokens[end - 1]
+            found.append(((tokens[begin] - first) / 50, (last - first) / 50, places))
         begin = end
     step = frames if alone else max(2, 2 * (tokens[begin - 1] - first))
     return found, step, tokens[:begin]

@@ -97,6 +97,10 @@ class OpenExecutor(Protocol):
         """`count` floats."""
         ...
 
+    def alignment(self, count: int, /) -> bytearray:
+        """Run the step in the buffer; `count` floats of the weights of the alignment heads."""
+        ...
+
     def likelihood(self, targets: tuple[int, ...], /) -> float: ...
 
     def read_pages(self, group: int, ids: tuple[int, ...], size: int, /) -> bytearray:
@@ -179,6 +183,12 @@ class Module(Protocol):
 
     def gemma3n_log_mel(self, samples: bytes, frames: int, bins: int, /) -> bytearray:
         """Frames of float32 samples, as Gemma 3n's audio tower reads them."""
+        ...
+
+    def token_rows(
+        self, weights: bytes, tokens: int, heads: int, rows: int, used: int, /
+    ) -> tuple[int, ...]:
+        """The row at which each token begins."""
         ...
 
     def resample(self, samples: bytes, from_rate: int, to_rate: int, /) -> bytearray:

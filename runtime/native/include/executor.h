@@ -226,7 +226,11 @@ MLCC_API void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket);
 // Runs the step in the buffer without sampling, and writes its logits, [rows, vocabulary].
 MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t capacity);
 
-// The same, but returns in `*sum` the natural log of the probability of `targets[r]`, summed over the
+// Runs the step in the buffer for what its alignment heads multiply the rows of the window by, [rows, heads * rows of a
+// window]. MLCC_UNSUPPORTED: the library has no `forward_align`.
+MLCC_API mlcc_executor_status mlcc_executor_alignment(mlcc_executor* executor, float* weights, size_t capacity);
+
+// As `logits`, but returns in `*sum` the natural log of the probability of `targets[r]`, summed over the
 // `count` rows.
 MLCC_API mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets,
                                                        int32_t count, double* sum);
@@ -281,6 +285,11 @@ MLCC_API mlcc_executor_status mlcc_executor_usm_log_mel(const float* samples, in
 // The same of Gemma 3n's, of samples f32[160 * (frames - 1) + 512].
 MLCC_API mlcc_executor_status mlcc_executor_gemma3n_log_mel(const float* samples, int32_t frames, int32_t bins,
                                                             float* features);
+
+// The row of a window at which each token begins: `weights` are f32[tokens, heads, rows], of which the first `used` rows
+// of a head hold sound. Needs no executor.
+MLCC_API mlcc_executor_status mlcc_executor_token_rows(const float* weights, int32_t tokens, int32_t heads,
+                                                       int32_t rows, int32_t used, int32_t* begins);
 
 // Changes the sample rate of sound: `out` has room for the `made` samples, count * to / from rounded up. Needs no
 // executor.

@@ -16,6 +16,7 @@
 #include "multimodal/resample.h"
 #include "multimodal/resize.h"
 #include "multimodal/resize_rows.h"
+#include "multimodal/token_rows.h"
 #include "multimodal/usm_log_mel.h"
 
 struct mlcc_executor {
@@ -83,6 +84,11 @@ mlcc_executor_status with(mlcc_executor* executor, Body body) noexcept {
 }
 
 // The log-probability of a token, in double precision.
+void copy_out(const ffi::Tensor& computed, float* out, size_t capacity) {
+  mlcc::require(computed.numel() <= static_cast<int64_t>(capacity), MLCC_ARGUMENT, "no room for the rows");
+  std::memcpy(out, computed.data_ptr(), mlcc::bytes_of(computed));
+}
+
 double log_probability(const float* logits, int64_t count, int32_t token) {
   double peak = *std::max_element(logits, logits + count), total = 0;
   for (int64_t i = 0; i < count; ++i) total += std::exp(logits[i] - peak);
@@ -166,11 +172,11 @@ void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket) {
 }
 
 mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t capacity) {
-  return with(executor, [=](mlcc::Model& model) {
-    ffi::Tensor computed = model.logits();
-    mlcc::require(computed.numel() <= static_cast<int64_t>(capacity), MLCC_ARGUMENT, "no room for the logits");
-    std::memcpy(logits, computed.data_ptr(), mlcc::bytes_of(computed));
-  });
+  return with(executor, [=](mlcc::Model& model) { copy_out(model.logits(), logits, capacity); });
+}
+
+mlcc_executor_status mlcc_executor_alignment(mlcc_executor* executor, float* weights, size_t capacity) {
+  return with(executor, [=](mlcc::Model& model) { copy_out(model.alignment(), weights, capacity); });
 }
 
 mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets, int32_t count,
@@ -256,6 +262,11 @@ mlcc_executor_status mlcc_executor_usm_log_mel(const float* samples, int32_t fra
 mlcc_executor_status mlcc_executor_gemma3n_log_mel(const float* samples, int32_t frames, int32_t bins,
                                                    float* features) {
   return guarded([=] { mlcc::usm_log_mel(mlcc::kGemma3nFrames, samples, frames, bins, features); });
+}
+
+mlcc_executor_status mlcc_executor_token_rows(const float* weights, int32_t tokens, int32_t heads, int32_t rows,
+                                              int32_t used, int32_t* begins) {
+  return guarded([=] { mlcc::token_rows(weights, {tokens, heads, rows, used}, begins); });
 }
 
 mlcc_executor_status mlcc_executor_resample(const float* samples, int64_t count, int32_t from, int32_t to, float* out,

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import WhisperFeatureExtractor
+from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.events import Finished, TextDelta
@@ -63,12 +64,41 @@ def ids_of(words: Sequence[str]) -> list[int]:
     return [IDS[word] if word in IDS else int(word[1:]) for word in words]
 
 
+def words_of(request: Request) -> list[str]:
+    names = {token: word for word, token in IDS.items()}
+    return [names.get(token, f"w{token}") for token in request.prompt]
+
+
 def request_of(name: str, words: Sequence[str], samples: Any) -> Request:
     sampling = SamplingParams(temperature=0, max_tokens=NEW, ignore_eos=True)
-    return Request(name, ids_of(words), sampling, audio=window(samples))
+    rows = ROWS - 7 * (len(words) % 5)
+    return Request(name, ids_of(words), sampling, audio=window(samples), aligned_rows=rows)
 
 
-def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[int, float]]]:
+class Aligned:
+    """What an executor finds its tokens to attend to, and where each then begins."""
+
+    def __init__(self, executor: Any) -> None:
+        self.weights = dict[str, np.ndarray[Any, Any]]()
+        self.rows = dict[str, tuple[int, ...]]()
+        self._pending: list[np.ndarray[Any, Any]] = []
+        self._run, executor.alignment = executor.alignment, self._note
+
+    def _note(self, batch: Any, width: int) -> Any:
+        made = self._run(batch, width)
+        self._pending.append(np.array(made).reshape(len(made), -1, ROWS))
+        return made
+
+    def end(self, event: Finished) -> None:
+        """The end of an answer, whose steps have run by now."""
+        self.rows[event.request_id] = event.token_rows
+        self.weights[event.request_id] = np.concatenate(self._pending)
+        self._pending.clear()
+
+
+def answers(
+    model: Model, requests: Sequence[Request], aligned: Aligned | None = None
+) -> dict[str, list[tuple[int, float]]]:
     driver = Driver(model)
     found: dict[str, list[tuple[int, float]]] = {request.id: [] for request in requests}
     for request in requests:
@@ -80,6 +110,8 @@ def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[i
                 found[event.request_id] += zip(event.token_ids, event.logprobs, strict=True)
             if isinstance(event, Finished):
                 assert event.error is None, event.error
+                if aligned is not None:
+                    aligned.end(event)
     return found
 
 
@@ -99,22 +131,46 @@ def expected(oracle: Any, words: Sequence[str], samples: Any) -> list[tuple[int,
 
 def opened(folder: Path, target: str, **options: Any) -> Model:
     row = get_target(target, Choices(f16=False) if target == "vulkan" else Choices())
-    wanted = Options(**{"quant": "f32", "max_batch": 3, "max_step_tokens": 24, **options})
+    bounds = {"max_batch": 3, "max_step_tokens": 24, "max_rows": 5}
+    wanted = Options(**{"quant": "f32", **bounds, **options})
     out = folder / "compiled"
     return open_model(compile_model(Checkpoint.open(folder), row, out, wanted, Progress()))
+
+
+def check_alignment(oracle: Any, request: Request, samples: Any, aligned: Aligned) -> None:
+    """The attention of the upper half's heads, and where tokens begin by transformers' rules."""
+    frames = np.frombuffer(features_of(samples), np.float32).reshape(-1, BINS).T
+    given = torch.tensor(frames[None], dtype=torch.float64)
+    answered = [token for token, _ in expected(oracle, words_of(request), samples)]
+    ids = torch.tensor([[*request.prompt, *answered]])
+    with torch.no_grad():
+        made = oracle(input_features=given, decoder_input_ids=ids, output_attentions=True)
+    begin = len(request.prompt)
+    heads = torch.cat(made.cross_attentions[1:], 1)[0, :, begin : begin + NEW - 1]
+    found = aligned.weights[request.id]
+    assert found.shape == (NEW - 1, 8, ROWS)
+    assert np.abs(found.transpose(1, 0, 2) - heads.numpy()).max() < 1e-5 * heads.max()
+    weights = torch.tensor(found)[..., : request.aligned_rows].permute(1, 0, 2)
+    spread, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+    matrix = _median_filter(((weights - mean) / spread)[None], 7)[0].mean(0)
+    tokens, rows = _dynamic_time_warping(-matrix.double().numpy())
+    assert list(aligned.rows[request.id]) == rows[np.diff(tokens, prepend=-1) > 0].tolist()
 
 
 def check(folder: Path, target: str) -> None:
     """Nine requests, of which three run at once: each window with each beginning."""
     oracle, heard = whisper(folder), sounds()
     model = opened(folder, target)
+    aligned = Aligned(model.executor)
     cases = [(i, j) for i in range(len(PROMPTS)) for j in range(len(heard))]
     try:
-        found = answers(model, [request_of(f"{i} {j}", PROMPTS[i], heard[j]) for i, j in cases])
+        requests = [request_of(f"{i} {j}", PROMPTS[i], heard[j]) for i, j in cases]
+        found = answers(model, requests, aligned)
     finally:
         model.close()
     different = set()
-    for i, j in cases:
+    for (i, j), request in zip(cases, requests, strict=True):
+        check_alignment(oracle, request, heard[j], aligned)
         wanted, got = expected(oracle, PROMPTS[i], heard[j]), found[f"{i} {j}"]
         assert [token for token, _ in got] == [token for token, _ in wanted]
         assert max(abs(a - b) for (_, a), (_, b) in zip(got, wanted, strict=True)) < BOUND
@@ -123,17 +179,20 @@ def check(folder: Path, target: str) -> None:
 
 
 @pytest.mark.feature("whisper", "cpu", "runs")
+@pytest.mark.feature("word-times", "cpu", "runs")
 def test_transcripts_on_cpu_equal_transformers(tmp_path: Path) -> None:
     check(tmp_path, "cpu")
 
 
 @pytest.mark.feature("whisper", "reference", "runs")
+@pytest.mark.feature("word-times", "reference", "runs")
 def test_transcripts_on_reference_equal_transformers(tmp_path: Path) -> None:
     check(tmp_path, "reference")
 
 
 @pytest.mark.usefixtures("vulkan")
 @pytest.mark.feature("whisper", "vulkan", "runs")
+@pytest.mark.feature("word-times", "vulkan", "runs")
 def test_transcripts_on_vulkan_equal_transformers(tmp_path: Path) -> None:
     check(tmp_path, "vulkan")
 
@@ -144,7 +203,8 @@ SHORT = ("metal",)
 
 
 def compiles(target: str) -> Any:
-    marks = [pytest.mark.feature("whisper", target, "compiles")]
+    names = ("whisper",) if target == "webgpu" else ("whisper", "word-times")  # a tab refuses it
+    marks = [pytest.mark.feature(name, target, "compiles") for name in names]
     return pytest.param(target, marks=marks if target in SHORT else [*marks, pytest.mark.long])
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import wave
 from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,15 @@ from tokenizers import Tokenizer
 from transformers import GenerationConfig, WhisperFeatureExtractor
 
 from mlcc import Engine
-from mlcc.errors import InvalidRequestError
+from mlcc.api.openai.audio import clock
+from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from tests.compiler.audio.checkpoints import BINS, END, IDS, SECONDS, START, whisper
 from tests.e2e.audio.recordings import recording
+from tests.runtime.artifact.small_artifact import rewrite
 
 KEYS = {"alice": "sk-alice", "bob": "sk-bob"}
 FIRST = IDS["<|0.00|>"]
@@ -44,6 +47,21 @@ def samples_of(data: bytes) -> np.ndarray[Any, Any]:
     with wave.open(io.BytesIO(data)) as file:
         found = array("h", file.readframes(file.getnframes()))
     return np.array(found, np.float32) / 32768
+
+
+def features_of(data: bytes) -> Any:
+    """Frames by transformers."""
+    samples = samples_of(data)
+    is_long = len(samples) > 16000 * SECONDS
+    extractor = WhisperFeatureExtractor(feature_size=BINS, chunk_length=SECONDS)
+    return extractor(
+        samples,
+        sampling_rate=16000,
+        return_tensors="pt",
+        truncation=not is_long,
+        padding="longest" if is_long else "max_length",
+        return_attention_mask=True,
+    )
 
 
 @dataclass
@@ -78,29 +96,9 @@ class Served:
                 break
         return [t for t in ids[len(start) :] if t < FIRST and t != END]
 
-    def expected(
-        self,
-        data: bytes,
-        timed: bool,
-        language: str | None = "en",
-        task: str = "transcribe",
-        **more: Any,
-    ) -> list[tuple[float, float, str]]:
-        """Start, end and text of each segment, by transformers."""
-        samples = samples_of(data)
-        is_long = len(samples) > 16000 * SECONDS
-        extractor = WhisperFeatureExtractor(feature_size=BINS, chunk_length=SECONDS)
-        made = extractor(
-            samples,
-            sampling_rate=16000,
-            return_tensors="pt",
-            truncation=not is_long,
-            padding="longest" if is_long else "max_length",
-            return_attention_mask=True,
-        )
-        if not timed:
-            ids = self.greedy(made.input_features.double(), language or "en", task)
-            return [(0.0, len(samples) / 16000, self.tokenizer.decode(ids))]
+    def segments(self, data: bytes, language: str | None, task: str, **more: Any) -> Any:
+        """Segments by transformers."""
+        made = features_of(data)
         with torch.no_grad():
             found = self.model.generate(
                 made.input_features.double(),
@@ -111,13 +109,41 @@ class Served:
                 return_segments=True,
                 **more,
             )
-        segments = found["segments"][0]
+        return found["segments"][0]
+
+    def expected(
+        self,
+        data: bytes,
+        timed: bool,
+        language: str | None = "en",
+        task: str = "transcribe",
+        **more: Any,
+    ) -> list[tuple[float, float, str]]:
+        """Start, end and text of each segment, by transformers."""
+        if not timed:
+            made, seconds = features_of(data), len(samples_of(data)) / 16000
+            ids = self.greedy(made.input_features.double(), language or "en", task)
+            return [(0.0, seconds, self.tokenizer.decode(ids))]
+        segments = self.segments(data, language, task, **more)
         texts = ([t for t in s["tokens"].tolist() if t < FIRST and t != END] for s in segments)
         return [
             (float(s["start"]), float(s["end"]), self.tokenizer.decode(ids))
             for s, ids in zip(segments, texts, strict=True)
             if ids
         ]
+
+    def expected_words(self, data: bytes) -> list[tuple[float, float, str]]:
+        """Start, end and text of each word, by transformers: here of each segment, as no token
+        begins with a space."""
+        found = list[tuple[float, float, str]]()
+        more = {"return_token_timestamps": True}
+        for segment in self.segments(data, "en", "transcribe", **more):
+            times, ids = segment["token_timestamps"].tolist(), segment["tokens"].tolist()
+            at = [i for i, token in enumerate(ids) if token < FIRST and token != END]
+            if at:
+                text = "".join(self.tokenizer.decode([ids[i]]) for i in at)
+                found.append((times[at[0] - 1], times[at[-1]], text))
+        return found
 
 
 def settings() -> dict[str, Any]:
@@ -135,6 +161,7 @@ def settings() -> dict[str, Any]:
         "begin_suppress_tokens": [3, END],
         "max_initial_timestamp_index": 20,
         "max_length": LONGEST,
+        "alignment_heads": [[0, 3], [1, 0], [1, 2]],
     }
 
 
@@ -225,6 +252,24 @@ def test_segments_and_their_times(served: Served, seconds: float) -> None:
         assert (segment["start"], segment["end"]) == pytest.approx((start, end), abs=1e-6)
         assert segment["text"] == text
     assert found["text"] == joined(wanted)
+
+
+@pytest.mark.parametrize("seconds", [1.2, 7.3])
+def test_words_and_their_times(served: Served, seconds: float) -> None:
+    data = recording(seconds, 3)
+    wanted = served.expected_words(data)
+    found = served.client().audio.transcriptions.create(
+        model="it",
+        file=("a.wav", data),
+        language="en",
+        response_format="verbose_json",
+        timestamp_granularities=["word"],
+    )
+    assert not found.segments
+    assert [word.word for word in found.words or ()] == [text for *_, text in wanted]
+    times = [(word.start, word.end) for word in found.words or ()]
+    assert times == [pytest.approx((start, end), abs=1e-6) for start, end, _ in wanted]
+    assert seconds < SECONDS or len(set(times)) > 3
 
 
 @pytest.mark.parametrize("prompt", ["", "w9 w8 w7"])
@@ -329,7 +374,8 @@ def test_a_stream(served: Served) -> None:
         ({"file": b"no sound at all, but text"}, 400, "is no WAV"),
         ({"language": "xx"}, 400, "the model's are de, en, haw"),
         ({"response_format": "doc"}, 400, "must be one of json"),
-        ({"timestamp_granularities[]": "word"}, 400, "times of words are not built"),
+        ({"timestamp_granularities[]": "word"}, 400, "add response_format=verbose_json"),
+        ({"timestamp_granularities[]": "line"}, 400, "must be 'segment' or 'word'"),
         ({"temperature": "2"}, 400, "a number from 0 to 1"),
         ({"temperature": "0,x"}, 400, "'temperature' must be a number"),
         ({"temperature": ",".join("0" * 9)}, 400, "at most 8 numbers"),
@@ -368,6 +414,16 @@ def test_in_python_and_on_the_command_line(served: Served, tmp_path: Path) -> No
         assert text.strip() == joined(served.expected(data, False, "de", "translate"))
         with pytest.raises(InvalidRequestError, match="is no WAV"):
             engine.audio.transcriptions.create(file=b"text")
+        more: dict[str, Any] = {"response_format": "srt", "language": "en"}
+        more |= {"timestamp_granularities": ["word"]}
+        titles = engine.audio.transcriptions.create(file=recording(7.3, 3), **more)
+        (start, end, word), *_ = served.expected_words(recording(7.3, 3))
+        begin, end = clock(start, ","), clock(end, ",")
+        assert titles.startswith(f"1\n{begin} --> {end}\n{word}\n\n2\n")
+    without = shutil.copytree(served.folder, tmp_path / "without")
+    rewrite(without, lambda m: replace(m, audio=replace(m.audio, alignment_heads=0)))
+    with Engine(without) as engine, pytest.raises(UnsupportedError, match="compile it again"):
+        engine.audio.transcriptions.create(file=path, **more)
     command = [sys.executable, "-m", "mlcc", "transcribe", str(served.folder), str(path)]
     more = ["--language", "de", "--temperature", "0", "--condition-on-previous-text"]
     run = subprocess.run([*command, *more], capture_output=True, text=True)

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer
+from transformers.models.whisper.tokenization_whisper import _combine_tokens_into_words
 
 from mlcc.multimodal.audio.sound import decode
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -55,10 +57,48 @@ def spoken(text: str, path: Path) -> Path:
     return path
 
 
+class Decoder:
+    """As much of a tokenizer as transformers asks for words."""
+
+    eos_token_id = END
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+
+    def decode(self, tokens: Sequence[int], **more: Any) -> str:
+        return str(self._tokenizer.decode(list(tokens)))
+
+
 def expected(checkpoint: Path, path: Path, timed: bool) -> list[tuple[float, float, str]]:
     """Segments by transformers."""
-    model = transformers.WhisperForConditionalGeneration.from_pretrained(checkpoint).eval()
-    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    found, tokenizer = generated(checkpoint, path, timed), Decoder(checkpoint)
+    if not timed:
+        return [(0, 0, tokenizer.decode([t for t in found[0].tolist() if t < END]))]
+    return [
+        (float(s["start"]), float(s["end"]), tokenizer.decode([t for t in s["tokens"] if t < END]))
+        for s in found["segments"][0]
+    ]
+
+
+def expected_words(checkpoint: Path, path: Path) -> list[tuple[float, float, str]]:
+    """Words by transformers."""
+    found, tokenizer = list[tuple[float, float, str]](), Decoder(checkpoint)
+    segments = generated(checkpoint, path, True, return_token_timestamps=True)["segments"][0]
+    for segment in segments:
+        ids, times = segment["tokens"].tolist(), segment["token_timestamps"].tolist()
+        at = [i for i, token in enumerate(ids) if token < END]
+        texts, _, places = _combine_tokens_into_words(tokenizer, [ids[i] for i in at], "english")
+        for text, own in zip(texts, places, strict=True):
+            first, last = at[own[0]], at[own[-1]]  # a token of time is before the first
+            found.append((times[first - 1], times[last], text.strip()))
+    return found
+
+
+def generated(checkpoint: Path, path: Path, timed: bool, **more: Any) -> Any:
+    """What transformers' `generate` makes of a recording."""
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(
+        checkpoint, attn_implementation="eager"
+    ).eval()
     with path.open("rb") as file:
         samples = np.array(decode(file), np.float32)
     is_long = len(samples) > 30 * 16000
@@ -71,24 +111,19 @@ def expected(checkpoint: Path, path: Path, timed: bool) -> list[tuple[float, flo
         padding="longest" if is_long else "max_length",
         return_attention_mask=True,
     )
-    more: dict[str, Any] = {"return_segments": True} if timed else {}
+    more |= {"return_segments": True} if timed else {}
     with torch.no_grad():
-        found = model.generate(
+        return model.generate(
             made.input_features,
             attention_mask=made.attention_mask,
             return_timestamps=timed,
             **more,
         )
-    if not timed:
-        return [(0, 0, tokenizer.decode([t for t in found[0].tolist() if t < END]))]
-    return [
-        (float(s["start"]), float(s["end"]), tokenizer.decode([t for t in s["tokens"] if t < END]))
-        for s in found["segments"][0]
-    ]
 
 
-def transcribed(model: Path, path: Path, form: str) -> str:
+def transcribed(model: Path, path: Path, form: str, *options: str) -> str:
     command = [sys.executable, "-m", "mlcc", "transcribe", str(model), str(path), "--format", form]
+    command += options
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     return run.stdout.strip()
 
@@ -110,3 +145,16 @@ def test_times_equal_transformers(
     assert [(s["start"], s["end"], s["text"]) for s in found] == [
         (pytest.approx(start), pytest.approx(end), text) for start, end, text in wanted
     ]
+
+
+@pytest.mark.parametrize("text", [SHORT, LONG], ids=["short", "long"])
+def test_words_and_their_times_equal_transformers(
+    checkpoint: Path, compiled: Path, tmp_path: Path, text: str
+) -> None:
+    path = spoken(text, tmp_path / "a.wav")
+    wanted = expected_words(checkpoint, path)
+    found = json.loads(transcribed(compiled, path, "verbose_json", "--words"))["words"]
+    assert [word["word"] for word in found] == [text for *_, text in wanted]
+    times = [(word["start"], word["end"]) for word in found]
+    assert times == [pytest.approx((start, end), abs=1e-5) for start, end, _ in wanted]
+    assert len(found) > 10

@@ -23,6 +23,7 @@ PREPROCESSOR = "preprocessor_config.json"
 _EXPECTED = {"hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
 """The frames that Whisper was trained on, which the host makes."""
 NO_MORE: Mapping[str, int] = MappingProxyType({})
+DECODER_DEFAULTS = {"decoder_layers": 4, "decoder_attention_heads": 6}
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 ROWS_PER_SECOND = 50
 _MULTILINGUAL = 51865
@@ -42,6 +43,32 @@ def audio_tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
     _check_processor(checkpoint, bins, rows)
     tensors = AudioTensors(checkpoint.tensors, bins, slice_width(bins))
     return TowerCheckpoint(checkpoint, config, _info(checkpoint, bins, rows), tensors)
+
+
+def alignment_heads(checkpoint: Checkpoint) -> tuple[tuple[int, int], ...]:
+    """Layer and head of the decoder's attention that follows speech; without a list in
+    generation_config.json all of its upper half, as Whisper's own program has it. Raises
+    CheckpointError."""
+    config = {**DECODER_DEFAULTS, **checkpoint.outer_config}
+    layers, heads = require(config, "decoder_layers"), require(config, "decoder_attention_heads")
+    found = checkpoint.generation_config.get("alignment_heads")
+    if found is None:
+        return tuple((i, head) for i in range(layers // 2, layers) for head in range(heads))
+    pairs = found if isinstance(found, list) else [found]
+    good = all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(isinstance(number, int) for number in pair)
+        and 0 <= pair[0] < layers
+        and 0 <= pair[1] < heads
+        for pair in pairs
+    )
+    if not pairs or not good:
+        raise CheckpointError(
+            f"generation_config.json: 'alignment_heads' is {found!r:.40}, and must be pairs of a "
+            f"layer of {layers} and a head of {heads}; fetch the file again"
+        )
+    return tuple(sorted({(layer, head) for layer, head in pairs}))
 
 
 def _own(outer: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,6 +128,7 @@ def _info(checkpoint: Checkpoint, bins: int, rows: int) -> AudioInfo:
         transcribe_id=-1 if english else transcribe,
         translate_id=-1 if english else translate,
         previous_id=ids.get("<|startofprev|>", -1),
+        alignment_heads=len(alignment_heads(checkpoint)),
         latest_start=latest if isinstance(latest, int) else -1,
         no_speech_id=ids.get("<|nospeech|>", ids.get("<|nocaptions|>", -1)),
     )

@@ -74,6 +74,7 @@ FACTORIES: dict[str, Factory] = {
     "inputs_embeds": inputs_embeds.inputs_embeds,
     "embedding_bag": inputs_embeds.embedding_bag,
     "cross_attention": cross_attention.cross_attention,
+    "cross_weights": cross_attention.cross_weights,
     "keep_hidden": hidden_states.keep_hidden,
     "hidden_states": hidden_states.hidden_states,
     "spread_logits": hidden_states.spread_logits,

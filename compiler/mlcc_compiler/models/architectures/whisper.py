@@ -5,6 +5,7 @@ also computes the keys and values of those rows, once for a window of sound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler.ir._tvm import Tensor, nn
@@ -35,8 +36,8 @@ DEFAULTS: dict[str, Any] = {
     "scale_embedding": False,
     "tie_word_embeddings": True,
 }
-FIRST_TIMESTAMP = "first_timestamp"
-"""Field that the plan adds to the config, from generation_config.json."""
+FIRST_TIMESTAMP, ALIGNMENT = "first_timestamp", "alignment_heads"
+"""Fields that the plan adds to the config, from generation_config.json."""
 EPS = 1e-5
 """Of every norm: PyTorch's default, which no config names."""
 
@@ -69,12 +70,22 @@ class CrossAttention(nn.Module):
         self.config, self.layer, self.rows = config, layer, rows
 
     def forward(self, x: Tensor) -> Tensor:
-        config, shape = self.config, (x.shape[0], self.config.num_heads, self.config.head_dim)
-        q = nn.op.reshape(self.q_proj(x), shape)
+        config = self.config
         out = ops.cross_attention(
-            q, self.layer, config.num_layers, self.rows, config.attention_scale
+            self.queries(x), self.layer, config.num_layers, self.rows, config.attention_scale
         )
         return self.out_proj(nn.op.reshape(out, (x.shape[0], config.hidden_size)))
+
+    def queries(self, x: Tensor) -> Tensor:
+        shape = (x.shape[0], self.config.num_heads, self.config.head_dim)
+        return nn.op.reshape(self.q_proj(x), shape)
+
+    def weights(self, x: Tensor, tokens: Tensor, heads: Sequence[int]) -> Tensor:
+        """What these heads multiply the encoder's rows by, x a[n, hidden], of the step's `tokens`
+        i32[r] -> f32[r, len(heads) * rows]."""
+        config, place = self.config, (self.layer, self.config.num_layers, self.rows)
+        q = self.queries(ops.take_rows(x, tokens))
+        return ops.cross_weights(q, tokens, heads, place, config.attention_scale)
 
 
 class Layer(nn.Module):
@@ -92,7 +103,14 @@ class Layer(nn.Module):
         self.activation = config.activation
 
     def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
-        x = x + self.self_attn(self.self_attn_layer_norm(x))
+        return self.heard(self.attended(x))
+
+    def attended(self, x: Tensor) -> Tensor:
+        """x behind the attention to tokens."""
+        return x + self.self_attn(self.self_attn_layer_norm(x))
+
+    def heard(self, x: Tensor) -> Tensor:
+        """x behind the rest of the layer."""
         x = x + self.encoder_attn(self.encoder_attn_layer_norm(x))
         return x + self.fc2(ops.activated(self.fc1(self.final_layer_norm(x)), self.activation))
 
@@ -105,8 +123,25 @@ class Stack(Decoder):
         self.embed_positions = Table(config.max_position, config.hidden_size)
 
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        x = self.embed(token_ids) + self.embed_positions(positions)
-        return self.run_layers(x, positions)
+        return self.run_layers(self.placed(token_ids, positions), positions)
+
+    def placed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        return self.embed(token_ids) + self.embed_positions(positions)
+
+    def align(self, token_ids: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
+        """The weights of the alignment heads, by layer and head, over the encoder's rows: f32[r,
+        heads * source_rows]."""
+        x, found = self.placed(token_ids, positions), []
+        wanted = self.config.alignment_heads
+        top = max(layer for layer, _ in wanted)
+        for index, layer in enumerate(self.layers[: top + 1]):
+            assert isinstance(layer, Layer)
+            x = layer.attended(x)
+            if heads := [head for each, head in wanted if each == index]:
+                normed = layer.encoder_attn_layer_norm(x)
+                found.append(layer.encoder_attn.weights(normed, rows, heads))
+            x = layer.heard(x) if index < top else x
+        return ops.side_by_side(found)
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
@@ -136,6 +171,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         layer_norm=True,
         norm_bias=True,
         source_rows=require(hf, "max_source_positions"),
+        alignment_heads=tuple((int(layer), int(head)) for layer, head in hf.get(ALIGNMENT, ())),
         first_timestamp=int(hf.get(FIRST_TIMESTAMP, 0)),
         ignored=(r"^model\.encoder\.", r"\.encoder_attn\.[kv]_proj\."),
     )

@@ -37,6 +37,8 @@ class TranscriptionFields:
     stream: bool = False
     segments: bool = True
     """Whether the answer of verbose_json has its segments."""
+    words: bool = False
+    """Whether it has words with their times; of srt and vtt, whether a title is a word."""
     carries_text: bool = False
     """condition_on_previous_text: the text before a window is its prompt."""
     compression_ratio_threshold: float = 2.4
@@ -53,6 +55,15 @@ class TranscriptionFields:
 
 
 @dataclass(frozen=True)
+class TimedWord:
+    """A word with the marks around it. Times are in seconds from the recording's beginning."""
+
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
 class Segment:
     """A part of a transcript. Times are in seconds from the recording's beginning."""
 
@@ -65,6 +76,8 @@ class Segment:
     seek: int = 0
     """The frame at which its window began."""
     temperature: float = 0.0
+    words: Sequence[TimedWord] = ()
+    """If they were asked for."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,10 @@ class Transcript:
     seconds: float
     """Of the recording."""
     segments: Sequence[Segment] = field(default_factory=list)
+
+    @property
+    def words(self) -> list[TimedWord]:
+        return [word for segment in self.segments for word in segment.words]
 
     @property
     def text(self) -> str:
@@ -96,15 +113,19 @@ def fields_of(form: Mapping[str, Sequence[str]]) -> TranscriptionFields:
     written = one.get("response_format") or "json"
     if written not in FORMATS:
         raise _wrong("response_format", f"one of {', '.join(FORMATS)}", written)
-    parts = [value for name in GRANULARITIES for value in form.get(name, ())]
-    if "word" in parts:
+    given = [value for name in GRANULARITIES for value in form.get(name, ())]
+    parts = [part for value in given for part in value.split(",") if part]
+    for part in parts:
+        if part not in ("segment", "word"):
+            raise _wrong("timestamp_granularities", "'segment' or 'word'", part)
+    words, stream = "word" in parts, _flag(one, "stream")
+    if words and (stream or written in ("json", "text")):
         raise UnsupportedError(
-            "times of words are not built; ask for those of segments",
+            "times of words are in the formats verbose_json, srt and vtt, and in no stream; add "
+            "response_format=verbose_json",
             param="timestamp_granularities",
             code="unsupported_parameter",
         )
-    if any(part != "segment" for part in parts):
-        raise _wrong("timestamp_granularities", "'segment'", parts[0])
     given = [*form.get("temperature", ()), *form.get("temperature[]", ())]
     texts = [text for each in given for text in each.split(",")]
     silence = _number(one, "no_speech_threshold", 1.0) if one.get("no_speech_threshold") else None
@@ -116,7 +137,9 @@ def fields_of(form: Mapping[str, Sequence[str]]) -> TranscriptionFields:
         one.get("prompt", ""),
         written,
         _temperatures([text for text in texts if text.strip()] or ["0"]),
-        _flag(one, "stream"),
+        stream,
+        segments=not words or "segment" in parts,
+        words=words,
         carries_text=_flag(one, "condition_on_previous_text"),
         compression_ratio_threshold=_number(one, "compression_ratio_threshold", 2.4),
         logprob_threshold=_number(one, "logprob_threshold", -1.0),
@@ -157,25 +180,32 @@ def _wrong(name: str, wants: str, value: str) -> InvalidRequestError:
     )
 
 
-def written(transcript: Transcript, form: str) -> str | dict[str, Any]:
-    """The transcript in a response format: text, or JSON."""
+def written(transcript: Transcript, fields: TranscriptionFields) -> str | dict[str, Any]:
+    """The transcript in the response format: text, or JSON."""
+    form = fields.response_format
+    titles = transcript.words if fields.words else transcript.segments
     if form == "text":
         return transcript.text + "\n"
     if form == "srt":
-        return _srt(transcript.segments)
+        return _srt(titles)
     if form == "vtt":
-        return _vtt(transcript.segments)
+        return _vtt(titles)
     usage = usage_of(transcript.seconds)
     if form == "json":
         return {"text": transcript.text, "usage": usage}
-    return {
+    found: dict[str, Any] = {
         "task": transcript.task,
         "language": transcript.language,
         "duration": transcript.seconds,
         "text": transcript.text,
-        "segments": [_segment(i, each) for i, each in enumerate(transcript.segments)],
-        "usage": usage,
     }
+    if fields.words:
+        found["words"] = [
+            {"word": word.text, "start": word.start, "end": word.end} for word in titles
+        ]
+    if fields.segments:
+        found["segments"] = [_segment(i, each) for i, each in enumerate(transcript.segments)]
+    return {**found, "usage": usage}
 
 
 def usage_of(seconds: float) -> dict[str, Any]:
@@ -203,14 +233,14 @@ def compression_ratio(text: str) -> float:
     return len(data) / len(zlib.compress(data)) if data else 0.0
 
 
-def _srt(segments: Sequence[Segment]) -> str:
+def _srt(segments: Sequence[Segment | TimedWord]) -> str:
     return "".join(
         f"{i}\n{clock(s.start, ',')} --> {clock(s.end, ',')}\n{s.text.strip()}\n\n"
         for i, s in enumerate(segments, 1)
     )
 
 
-def _vtt(segments: Sequence[Segment]) -> str:
+def _vtt(segments: Sequence[Segment | TimedWord]) -> str:
     parts = (f"{clock(s.start)} --> {clock(s.end)}\n{s.text.strip()}\n\n" for s in segments)
     return "WEBVTT\n\n" + "".join(parts)
 

@@ -263,6 +263,8 @@ def _of_audio(manifest: ManifestRecord) -> Iterator[str]:
     room = manifest.embeddings
     if room is None or room.slots < info.rows or "source_row" not in manifest.token_columns:
         yield "has an audio tower, and a step has no room for its rows"
+    if not 0 <= info.alignment_heads <= 1 << 12:
+        yield "has an audio tower of no number of alignment heads"
     wanted = (info.start_id, info.no_timestamps_id, *info.languages.values())
     optional = (info.transcribe_id, info.translate_id, info.previous_id, info.no_speech_id)
     vocabulary = manifest.model.vocab_size

@@ -185,6 +185,14 @@ class CompiledExecutor:
         self._stage(batch)
         return self._rows(batch.num_rows, width)
 
+    def alignment(self, batch: Batch, width: int) -> memoryview[float]:
+        """Run a batch for the weights of the alignment heads, f32[r, width]. Raises
+        UnsupportedError if the library has none."""
+        self._stage(batch)
+        with self._typed("aligning words"):
+            values = self._executor.alignment(batch.num_rows * width)
+        return memoryview(values).cast("f", (batch.num_rows, width))
+
     def _rows(self, rows: int, width: int) -> memoryview[float]:
         """The output of `forward` for the step in the buffer, f32[rows, width]."""
         with self._typed("computing a step"):

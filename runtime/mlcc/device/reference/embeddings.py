@@ -46,6 +46,29 @@ def cross_attention(
     return out
 
 
+def cross_weights(
+    step: StepView,
+    rows: Array,
+    q: Array,
+    tokens: Array,
+    heads: str,
+    layer: int,
+    layers: int,
+    count: int,
+    scale: float,
+) -> Array:
+    """The same of the named heads, of q [r, all heads, head_dim] of some tokens: the weights
+    [r, len(heads) * count]."""
+    named, sources = [int(head) for head in heads.split(",")], step.tokens("source_row")[tokens]
+    out = np.empty((len(q), len(named), count), q.dtype)
+    for i, first in enumerate(sources):
+        found = rows[first : first + count].reshape(count, layers, 2, *q.shape[1:])
+        scores = np.einsum("hd,rhd->hr", q[i, named], found[:, layer, 0][:, named]) * scale
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        out[i] = weights / weights.sum(1, keepdims=True)
+    return out.reshape(len(q), -1)
+
+
 def keep_hidden(step: StepView, rows: Array, x: Array, picked: Array, kept: Array) -> Array:
     """Rows of x; all of `kept` is kept behind the host's rows."""
     first = len(rows) - step.layout.max_tokens
@@ -66,4 +89,5 @@ OPERATORS: dict[str, Callable[..., Any] | EmbeddingsOperator | SourceOperator] =
     "mlcc.keep_hidden": SourceOperator(keep_hidden),
     "mlcc.hidden_states": SourceOperator(hidden_states),
     "mlcc.cross_attention": SourceOperator(cross_attention),
+    "mlcc.cross_weights": SourceOperator(cross_weights),
 }

@@ -45,6 +45,7 @@ from mlcc.device.reference.sampling import SAMPLED, sample
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result, pairs_of
+from mlcc.engine.batch.executor import no_alignment
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.lora import AdapterMatrix, no_adapters
 
@@ -83,8 +84,9 @@ class ReferenceExecutor:
         self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
         self.depth, self._first_timestamp = 1, first_timestamp
         self.weights = {name: self._cast(array) for name, array in weights.items()}
-        constants = {**graph["constants"], **graph.get("mtp", graph)["constants"]}
-        self.constants = {n: self._cast(np.array(v)) for n, v in constants.items()}
+        graphs = [graph, *(graph[name] for name in ("mtp", "align") if name in graph)]
+        constants = [item for each in graphs for item in each["constants"].items()]
+        self.constants = {n: self._cast(np.array(v)) for n, v in constants}
         self.caches = layer_caches(caches, capacity.pools, self.dtype)
         self._adapters = None if adapters is None else ReferenceAdapters(adapters, self.dtype)
         rows = (embeddings.rows, embeddings.width) if embeddings else (0, 0)
@@ -174,6 +176,17 @@ class ReferenceExecutor:
 
     def logits(self, batch: Batch) -> Array:
         """Run a batch and return its logits [r, vocab]."""
+        return self._run(batch, self.graph["mtp"] if batch.mtp else self.graph)
+
+    def alignment(self, batch: Batch, width: int) -> Array:
+        """Run a batch for the weights of the alignment heads, f32[r, width]. Raises
+        UnsupportedError if the graph has none."""
+        if (graph := self.graph.get("align")) is None:
+            raise no_alignment()
+        return np.ascontiguousarray(self._run(batch, graph)[:, :width], np.float32)
+
+    def _run(self, batch: Batch, graph: Mapping[str, Any]) -> Array:
+        """The output of a graph for a batch."""
         step = StepView(batch)
         for g, source, to in zip(
             *map(step.copies, ("group", "source", "destination")), strict=True
@@ -188,7 +201,6 @@ class ReferenceExecutor:
             "logit_rows": rows,
             **self.constants,
         }
-        graph = self.graph["mtp"] if batch.mtp else self.graph
         for node in graph["nodes"]:
             inputs = [self._value(values, name) for name in node["in"]]
             operator = OPERATORS[node["op"]]
@@ -206,8 +218,8 @@ class ReferenceExecutor:
             if self._adapters is not None and batch.adapted and node["op"] == "mlcc.linear":
                 result = self._adapters.add(step, node["in"][1], inputs[0], result)
             values[node["out"]] = result
-        logits: Array = values[graph["output"]]
-        return logits
+        found: Array = values[graph["output"]]
+        return found
 
     def vectors(self, batch: Batch, width: int) -> Array:
         """Run a batch of an encoder; returns f32[r, width]."""

@@ -216,6 +216,13 @@ class TvmExecutor:
         """Run a batch of an encoder and return its rows, f32[r, width]."""
         return np.ascontiguousarray(self.logits(batch)[: batch.num_rows, :width])
 
+    def alignment(self, batch: Batch, width: int) -> npt.NDArray[np.float32]:
+        """Run a batch for the weights of the alignment heads, f32[r, width]."""
+        step, sizes = self._stage(batch), self._sizes(batch.sizes)
+        fixed = self._last_sampled, self._caches, self._weights
+        found = self._call(self._function("forward_align"), step, sizes, *fixed)
+        return np.ascontiguousarray(self._call(found.numpy)[: batch.num_rows, :width])
+
     def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
         """Run a batch and sum, over its rows, the natural log of each target's probability."""
         return log_likelihood(self.logits(batch), targets)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result
 from mlcc.engine.lora import AdapterMatrix
+from mlcc.errors import UnsupportedError
 
 
 class Executor(Protocol):
@@ -90,3 +91,23 @@ class EncoderExecutor(Protocol):
     def vectors(self, batch: Batch, width: int) -> Any:
         """Run a batch at once; f32[r, width], which has `tobytes`. Raises DeviceError."""
         ...
+
+
+@runtime_checkable
+class AligningExecutor(Protocol):
+    """The executor of a model that hears, whose library may say which rows of its window each
+    token listens to."""
+
+    def alignment(self, batch: Batch, width: int) -> Any:
+        """Run a batch at once for the weights of the alignment heads, each over the rows of its
+        window; f32[r, width], which has `tobytes`. Raises UnsupportedError, DeviceError."""
+        ...
+
+
+def no_alignment() -> UnsupportedError:
+    """The error for a library without alignment heads."""
+    return UnsupportedError(
+        "the model was compiled without times of words; compile it again: `mlcc compile WHISPER`",
+        param="timestamp_granularities",
+        code="unsupported_parameter",
+    )

@@ -115,6 +115,8 @@ class Recording:
         self._samples.frombytes(bytes(FLOAT * (whole - len(self._samples))))
         self.frames = whole // HOP
         """Frames, of 10 ms each."""
+        self.frames_of_sound = -(-len(samples) // HOP) if short else self.frames
+        """Those before the silence that fills a short recording up."""
         self._largest = -inf
         if not short:
             for start in range(0, self.frames, self._window):

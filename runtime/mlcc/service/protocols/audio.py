@@ -54,7 +54,7 @@ async def _answer(served: ServedModel, request: ApiRequest, task: str) -> ApiRes
         samples = await served.sound.decode(file)
     if fields.stream:
         return _streamed(transcriber, samples)
-    made = written(await transcriber.transcript(samples), fields.response_format)
+    made = written(await transcriber.transcript(samples), fields)
     if isinstance(made, str):
         return ApiResponse(200, {"content-type": TEXT_TYPE}, made)
     return json_response(made)

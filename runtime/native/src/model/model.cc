@@ -12,8 +12,8 @@ namespace mlcc {
 namespace {
 
 constexpr int kGoOn = 0;  // an instrument's return value
-constexpr const char* kNames[kRoles] = {"forward", "forward_adapters", "forward_mtp", "sample",
-                                        "adjust",  "top_logprobs",     "copy_pages"};
+constexpr const char* kNames[kRoles] = {"forward", "forward_adapters", "forward_mtp",  "forward_align",
+                                        "sample",  "adjust",           "top_logprobs", "copy_pages"};
 
 Role forward_of(const Step& step) {
   if (step.mtp) return kForwardMtp;
@@ -161,13 +161,12 @@ void Model::copy_pages(const Step& step) {
   if (step.copies > 0) running(kCopyPages)(step_.there, ffi::Shape{step.copies}, caches_);
 }
 
-ffi::Tensor Model::forward(const Step& step, const std::vector<int64_t>& pages) {
+ffi::Tensor Model::forward(const Step& step, const std::vector<int64_t>& pages, Role role) {
   std::vector<int64_t> sizes{step.tokens, step.sequences, step.rows};
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
     if (layout_.groups[g].has_pages()) sizes.push_back(pages[g]);
   }
   ffi::Shape shape(sizes.begin(), sizes.end());
-  Role role = forward_of(step);
   if (role == kForwardAdapters) {
     auto found = running(role)(step_.there, shape, last_sampled_, caches_, low_rank_.tensors(), weights_);
     return found.cast<ffi::Tensor>();
@@ -180,7 +179,7 @@ void Model::adjust(const ffi::Tensor& logits) { running(kAdjust)(logits, adjustm
 void Model::compute(const Step& step, bool adjusted, Decode& decode, bool kept) {
   {
     Noting calls(noting_, kept ? &decode.forward : nullptr);
-    decode.logits = forward(step, kept ? decode.pages : step.pages);
+    decode.logits = forward(step, kept ? decode.pages : step.pages, forward_of(step));
   }
   if (adjusted) adjust(*decode.logits);
   Noting calls(noting_, kept ? &decode.sample : nullptr);
@@ -247,17 +246,26 @@ Results Model::take(int64_t ticket) {
   return std::move(found.mapped());
 }
 
-ffi::Tensor Model::logits() {
+ffi::Tensor Model::logits() { return output_of(false); }
+
+ffi::Tensor Model::alignment() {
+  require_alone("aligns no words");
+  return output_of(true);
+}
+
+ffi::Tensor Model::output_of(bool aligned) {
   Step step = checked();
+  Role role = aligned ? kForwardAlign : forward_of(step);
+  function(role);  // fails before anything runs
   Turn turn(threads_);
   Together together(ranks_.get(), Command::kLogits);
   send_step(step);
   copy_pages(step);
-  ffi::Tensor logits = device_.host(forward(step, step.pages));
+  ffi::Tensor found = device_.host(forward(step, step.pages, role));
   previous_.tokens = step.tokens;
   library_.rest();
   together.finish();
-  return logits;
+  return found;
 }
 
 mlcc_use Model::use() {

@@ -38,7 +38,7 @@ struct PageIds {
 };
 
 // The functions of a library that steps call.
-enum Role { kForward, kForwardAdapters, kForwardMtp, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
+enum Role { kForward, kForwardAdapters, kForwardMtp, kForwardAlign, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
 
 class Model {
  public:
@@ -59,6 +59,8 @@ class Model {
   void forget(int64_t ticket) { results_.erase(ticket); }
   // [rows, vocabulary], in this process's memory.
   ffi::Tensor logits();
+  // What the alignment heads multiply the rows of the window by, [rows, heads * rows of a window].
+  ffi::Tensor alignment();
   // Runs rank 0's steps until that is closed.
   void follow();
 
@@ -92,7 +94,8 @@ class Model {
   void send_step(const Step& step);
   void copy_pages(const Step& step);
   // pages: the length of each group's page list.
-  ffi::Tensor forward(const Step& step, const std::vector<int64_t>& pages);
+  ffi::Tensor forward(const Step& step, const std::vector<int64_t>& pages, Role role);
+  ffi::Tensor output_of(bool aligned);
   // Logits, tokens and log-probabilities, `adjusted` in between; `kept`: also records the calls.
   void compute(const Step& step, bool adjusted, Decode& decode, bool kept);
   void replay(bool adjusted, const Decode& decode);

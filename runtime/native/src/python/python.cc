@@ -87,15 +87,19 @@ PyObject* collect(PyObject* self, PyObject* ticket) {
 }
 
 // Floats as a bytearray.
-PyObject* logits(PyObject* self, PyObject* count) {
+PyObject* floats_of(mlcc_executor_status (*run)(mlcc_executor*, float*, size_t), PyObject* self, PyObject* count) {
   return guarded([=] {
     auto size = static_cast<size_t>(integer(count));
     Held values(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size * sizeof(float))));
     auto* into = reinterpret_cast<float*>(PyByteArray_AsString(values.get()));
-    call(mlcc_executor_logits, handle_of(self), into, size);
+    call(run, handle_of(self), into, size);
     return values.release();
   });
 }
+
+PyObject* logits(PyObject* self, PyObject* count) { return floats_of(mlcc_executor_logits, self, count); }
+
+PyObject* alignment(PyObject* self, PyObject* count) { return floats_of(mlcc_executor_alignment, self, count); }
 
 PyObject* likelihood(PyObject* self, PyObject* targets) {
   return guarded([=] {
@@ -207,6 +211,7 @@ PyMethodDef executor_methods[] = {
     {"collect", collect, METH_O, nullptr},
     {"follow", follow, METH_NOARGS, nullptr},
     {"logits", logits, METH_O, nullptr},
+    {"alignment", alignment, METH_O, nullptr},
     {"likelihood", likelihood, METH_O, nullptr},
     {"read_pages", read_pages, METH_VARARGS, nullptr},
     {"write_pages", write_pages, METH_VARARGS, nullptr},
@@ -226,6 +231,7 @@ PyMethodDef functions[] = {
     {"log_mel", log_mel, METH_VARARGS, nullptr},
     {"usm_log_mel", usm_log_mel, METH_VARARGS, nullptr},
     {"gemma3n_log_mel", gemma3n_log_mel, METH_VARARGS, nullptr},
+    {"token_rows", token_rows, METH_VARARGS, nullptr},
     {"resample", resample, METH_VARARGS, nullptr},
     {"flac_stream", flac_stream, METH_O, nullptr},
     {"flac", flac, METH_VARARGS, nullptr},

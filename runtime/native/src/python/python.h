@@ -40,11 +40,12 @@ PyObject* open_executor(PyObject* module, PyObject* arguments);
 PyObject* open_tokenizer(PyObject* module, PyObject* json);
 bool make_tokenizer_type();
 
-// log_mel(...), usm_log_mel(...), gemma3n_log_mel(...), resample(...), flac_stream(...) and flac(...) of the module
-// (python_audio.cc).
+// log_mel(...), usm_log_mel(...), gemma3n_log_mel(...), token_rows(...), resample(...), flac_stream(...) and flac(...)
+// of the module (python_audio.cc).
 PyObject* log_mel(PyObject* module, PyObject* arguments);
 PyObject* usm_log_mel(PyObject* module, PyObject* arguments);
 PyObject* gemma3n_log_mel(PyObject* module, PyObject* arguments);
+PyObject* token_rows(PyObject* module, PyObject* arguments);
 PyObject* resample(PyObject* module, PyObject* arguments);
 PyObject* flac_stream(PyObject* module, PyObject* data);
 PyObject* flac(PyObject* module, PyObject* arguments);

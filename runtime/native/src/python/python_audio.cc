@@ -1,4 +1,6 @@
 // Spectrograms and sample rates for Python.
+#include <vector>
+
 #include "python/python.h"
 
 namespace mlcc::python {
@@ -52,6 +54,22 @@ PyObject* usm_log_mel(PyObject*, PyObject* arguments) {
 // The same.
 PyObject* gemma3n_log_mel(PyObject*, PyObject* arguments) {
   return frames_of(arguments, 512, mlcc_executor_gemma3n_log_mel);
+}
+
+// (weights, tokens, heads, rows, rows with sound) -> the row at which each token begins.
+PyObject* token_rows(PyObject*, PyObject* arguments) {
+  return guarded([=] {
+    PyObject* weights = nullptr;
+    int tokens = 0, heads = 0, rows = 0, used = 0;
+    parse(arguments, "Siiii", &weights, &tokens, &heads, &rows, &used);
+    constexpr Py_ssize_t kFloat = sizeof(float);
+    bool sizes = tokens > 0 && heads > 0 && used > 0 && used <= rows;
+    if (!sizes || PyBytes_Size(weights) < kFloat * tokens * heads * rows) raise(MLCC_ARGUMENT, "too few weights");
+    std::vector<int32_t> begins(static_cast<size_t>(tokens));
+    call(mlcc_executor_token_rows, reinterpret_cast<const float*>(PyBytes_AsString(weights)), int32_t{tokens},
+         int32_t{heads}, int32_t{rows}, int32_t{used}, begins.data());
+    return list_of(begins.data(), tokens, [](int32_t row) { return PyLong_FromLongLong(row); });
+  });
 }
 
 // (samples, from, to) -> samples at another rate, as a bytearray.

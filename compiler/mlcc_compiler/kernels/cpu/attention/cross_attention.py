@@ -6,6 +6,8 @@ all rows, their softmax, and the sums of values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
@@ -18,7 +20,17 @@ from mlcc_compiler.kernels.cpu.isa.vector_math import (
     spread,
     sum_lanes,
 )
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
+from mlcc_compiler.kernels.frame import (
+    Expr,
+    PrimFunc,
+    Sizes,
+    activations,
+    f32,
+    i32,
+    kernel,
+    one_of,
+    store,
+)
 from mlcc_compiler.kernels.step import Step, step_argument
 
 
@@ -73,4 +85,58 @@ def cross_attention(
         step=step_argument(step),
         embeddings=f32("slots", 2 * layers * hidden),
         out=rows_of,
+    )
+
+
+def cross_weights(
+    isa: Isa,
+    step: StepLayout,
+    query: Sizes,
+    heads: Sequence[int],
+    layer: int,
+    layers: int,
+    rows: int,
+    scale: float,
+) -> PrimFunc:
+    """(q f32[r, all heads, head_dim], tokens i32[r], step, embeddings as above) ->
+    f32[r, len(heads) * rows]: what these heads multiply the rows by."""
+    head_dim, hidden = query[-1], query[-2] * query[-1]
+    lanes = fit_lanes(head_dim, isa.lanes)
+    parts = head_dim // lanes
+
+    def body(q: Expr, tokens: Expr, words: Expr, embeddings: Expr, out: Expr) -> None:
+        view = Step(step, words)
+        with T.parallel(q.shape[0] * len(heads)) as task:
+            i = bind(T.floordiv(task, len(heads)))
+            place = bind(T.floormod(task, len(heads)))
+            head = bind(T.Cast("int64", one_of(heads, place)))
+            given = T.Cast("int64", view.token(tokens[i], "source_row"))
+            last = T.Cast("int64", embeddings.shape[0]) - rows
+            first = bind(T.max(T.min(given, last), T.int64(0)))
+            keys = bind(T.int64(2 * layer * hidden) + head * head_dim)
+            asked, largest, weight = Registers(parts, lanes), Registers(1, 1), Registers(1, 1)
+            for p in range(parts):
+                asked[p] = q[i, head, span(p * lanes, lanes)] * spread(scale, lanes)
+            largest[0], weight[0] = T.float32(-3.0e38), T.float32(0)
+            with T.serial(rows) as r:
+                total = asked[0] * embeddings[first + r, span(keys, lanes)]
+                for p in range(1, parts):
+                    total = total + asked[p] * embeddings[first + r, span(keys + p * lanes, lanes)]
+                score = sum_lanes(total)
+                store(out, score, i, place * rows + r)
+                largest[0] = T.max(largest[0], score)
+            with T.serial(rows) as r:
+                share = exp_falling(out[i, place * rows + r] - largest[0])
+                store(out, share, i, place * rows + r)
+                weight[0] = weight[0] + share
+            with T.serial(rows) as r:
+                store(out, out[i, place * rows + r] / weight[0], i, place * rows + r)
+
+    return kernel(
+        body,
+        q=activations(isa, "r", *query[-2:]),
+        tokens=i32("r"),
+        step=step_argument(step),
+        embeddings=f32("slots", 2 * layers * hidden),
+        out=f32("r", len(heads) * rows),
     )
