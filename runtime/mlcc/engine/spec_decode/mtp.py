@@ -6,7 +6,9 @@ of token i and token i + 1, and predicts token i + 2. Its keys and values are th
 layer in the sequence's own pages, so that a shared prefix shares them too.
 
 A state that is gone counts as zeros: of prefixes that were computed elsewhere, and of steps for
-which drafting did not pay. Only drafts get worse by that, never outputs (`verifier.py`).
+which drafting did not pay. Only drafts get worse by that, never outputs (`verifier.py`). So where
+the layer rarely drafts it does not follow prompts either, nor the tokens that lookup drafts; a
+sequence that it drafts for again is caught up on then.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ MTP_DRAFT_TOKENS = 3
 """Default of the most draft tokens in a row: each takes a step of the layer and of the head."""
 _UNMEASURED_COST = 0.15
 """Time of the layer's step as a share of the model's, until both are measured."""
+_LATEST_WEIGHT = 0.05
+"""Weight of the latest step in the share of steps before which the layer drafts."""
+_RARELY = 0.1
+"""Share below which the layer follows only the sequences that it drafts for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -122,6 +128,8 @@ class MtpRunner:
         self._kept: dict[TokenSequence, tuple[int, range]] = {}
         """Hidden states on the device: where a sequence's begin, and their positions."""
         self._round: _Round | None = None
+        self._drafting = 1.0
+        """Share of the latest steps with decoding sequences before which the layer drafted."""
 
     def step_planned(self, chunks: Sequence[tuple[TokenSequence, int]]) -> None:
         """The engine's step was planned, with these chunks in their order."""
@@ -138,7 +146,9 @@ class MtpRunner:
         self._begin_step(len(decoding))
         if self._speculator.budget.spent or self._spare_rows(running) <= 0:
             return False
-        if self._speculator.paused or not decoding:  # for one step, or the layer reads prompts
+        if not decoding:  # the layer reads prompts
+            return bool(drafts) and not self._follows_few
+        if self._speculator.paused:  # for one step
             return bool(drafts)
         return any(
             seq.draft_state is not None and seq.draft_state.should_wait() for seq in decoding
@@ -200,15 +210,26 @@ class MtpRunner:
         ]
         decoding = [(seq, draft) for seq, draft in drafts if self._decodes(seq)]
         self._begin_step(len(decoding))
+        capacity, rows = self._layer.capacity, self._spare_rows(running)
+        may = rows > 0 and not self._speculator.paused
+        for seq, draft in decoding[: capacity.max_batch] if may else ():
+            rows -= self._claim(seq, draft, current, rows)
+        if decoding:
+            drafts_now = any(current.to_draft.values())
+            self._drafting += _LATEST_WEIGHT * (drafts_now - self._drafting)
         if self._speculator.paused:
             return []
-        capacity, rows = self._layer.capacity, self._spare_rows(running)
-        for seq, draft in decoding[: capacity.max_batch] if rows > 0 else ():
-            rows -= self._claim(seq, draft, current, rows)
         wanted = [(seq, draft) for seq, draft in decoding if seq in current.to_draft]
-        if wanted or not decoding:
+        if self._follows_few:
+            wanted = [(seq, draft) for seq, draft in wanted if current.to_draft[seq]]
+        elif wanted or not decoding:
             wanted += [(s, d) for s, d in drafts if s in self._kept and not self._decodes(s)]
         return self._catch_up(wanted[: capacity.max_batch], current)
+
+    @property
+    def _follows_few(self) -> bool:
+        """Whether the layer follows only the sequences that it drafts for."""
+        return self._drafting < _RARELY
 
     def _begin_step(self, decodes: int) -> None:
         speculator, layer = self._speculator, self._layer
@@ -283,12 +304,15 @@ class MtpRunner:
             to_draft = current.to_draft.pop(seq, 0)
             if end <= start or not own.isdisjoint(read) or not written.isdisjoint(ids):
                 continue
+            rows = self._rows(seq, start, end)
+            if rows[0] < 0 and self._decodes(seq) and not to_draft:
+                continue  # states are gone: not before it is drafted for
             read.update(ids)
             written.update(own)
             budget -= end - start
             samples = to_draft > 0 and end == len(seq.tokens) - 1
             tokens = seq.tokens[start + 1 : end + 1]
-            parts.append(_Part(seq, draft, start, tokens, self._rows(seq, start, end), samples))
+            parts.append(_Part(seq, draft, start, tokens, rows, samples))
             if samples:
                 current.to_draft[seq] = to_draft
                 draft.begin()

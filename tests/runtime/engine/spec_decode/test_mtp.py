@@ -183,6 +183,46 @@ def test_the_layer_is_off_where_it_does_not_pay(streams: int) -> None:
     assert executor.beside >= 300 - 3 * executor.of_layer
 
 
+class Paying(Always):
+    """As `Always`, once drafts pay."""
+
+    pays = False
+
+    def worthwhile(self, acceptance: object, most: int, more: float = 0.0) -> int:
+        return most if self.pays else 0
+
+    allocate = worthwhile  # type: ignore[assignment]
+
+
+def test_the_layer_follows_again_once_it_drafts() -> None:
+    """Without drafts for long it reads no prompt. An answer during which they begin to pay is
+    caught up on, and the next prompt is read chunk by chunk."""
+    capacity = with_mtp(small(context=256, pools=(256,), max_batch=4, max_step_tokens=16))
+    executor, layer = Counting(capacity), MtpLayer(capacity)
+    speculator = Paying(alone(layer), 3)
+    driver = Driver(Engine(capacity, speculator=speculator, draft=layer), executor)
+    driver.draft, wish = executor, replace(LONG, max_tokens=60)
+
+    def begin(name: str, tokens: int) -> list[int]:
+        """Begins an answer of so many tokens; returns the sizes of the layer's steps meanwhile."""
+        before = len(executor.sizes)
+        driver.add(Request(name, [ord(name), *range(29)], wish))
+        while len(driver.got[name].tokens) < tokens:
+            driver.step()
+        return executor.sizes[before:]
+
+    assert begin("1", 60) == [16]
+    assert begin("2", 20) == []
+    speculator.pays = True
+    driver.run()
+    assert executor.sizes[1:4] == [16, 16, 16]
+    assert begin("3", 1) == [16]
+    driver.run()
+    for name in ("2", "3"):
+        finished = driver.got[name].finished
+        assert finished is not None and finished.drafted_tokens == finished.accepted_tokens > 20
+
+
 def test_the_layer_is_left_alone_where_no_row_is_left_for_drafts() -> None:
     capacity = with_mtp(small(context=128, pools=(128,), max_batch=3))
     executor, layer = Wrong(capacity), MtpLayer(capacity)
@@ -210,16 +250,33 @@ def test_lookup_drafts_where_the_layer_does_not_pay(depth: int) -> None:
     assert got is not None and got.accepted_tokens > 20
 
 
-class Wrong(ToyExecutor):
-    """The toy with a layer that is wrong; counts its steps."""
+class Counting(ToyExecutor):
+    """The toy; counts the layer's steps."""
 
-    of_layer = beside = in_flight = 0
-    """Steps of the layer, and steps of the model that were submitted beside another."""
+    def __init__(self, capacity: Capacity) -> None:
+        super().__init__(capacity)
+        self.sizes: list[int] = []
+        """Tokens of each step of the layer."""
+
+    @property
+    def of_layer(self) -> int:
+        """Steps of the layer."""
+        return len(self.sizes)
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
+        self.sizes += [batch.num_tokens] if batch.mtp else []
+        return super().submit(batch, adjustments)
+
+
+class Wrong(Counting):
+    """The toy with a layer that is wrong."""
+
+    beside = in_flight = 0
+    """Steps of the model that were submitted beside another, and steps in flight."""
     is_layer = False
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         self.is_layer = batch.mtp
-        self.of_layer += batch.mtp
         self.beside += self.in_flight > 0
         self.in_flight += 1
         return super().submit(batch, adjustments)
