@@ -20,6 +20,7 @@ from tests.compiler.checkpoint.test_quantized_safetensors import (
     N,
     awq,
     four_bits,
+    fp4,
     gptq,
     mxfp4,
     opened,
@@ -59,6 +60,30 @@ def test_an_exponent_that_is_no_number(tmp_path: Path) -> None:
     tensors[f"{NAME}.weight_scale"][3, 1] = 255
     with pytest.raises(CheckpointError, match="NaN"):
         opened(tmp_path, tensors, config).quantized(f"{NAME}.weight").check(NAME)
+
+
+def test_a_scale_of_16_that_is_no_number(tmp_path: Path) -> None:
+    tensors, config, _, _ = fp4(of_nvidia=True)
+    tensors[f"{NAME}.weight_scale"].view(np.uint8)[3, 1] = 127
+    with pytest.raises(CheckpointError, match="NaN"):
+        opened(tmp_path, tensors, config).quantized(f"{NAME}.weight").check(NAME)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "more", "message"),
+    [
+        ("weight_scale_2", None, "'NVFP4' without weight_scale_2 of modelopt is not supported"),
+        ("input_scale", "pre_quant_scale", r"a scale of inputs \(AWQ\) of modelopt"),
+    ],
+)
+def test_what_is_not_read_of_model_optimizer(
+    left_out: str, more: str | None, message: str, tmp_path: Path
+) -> None:
+    tensors, config, _, _ = fp4(of_nvidia=True)
+    of_it = tensors.pop(f"{NAME}.{left_out}")
+    tensors |= {f"{NAME}.{more}": of_it} if more else {}
+    with pytest.raises(UnsupportedError, match=message):
+        opened(tmp_path, tensors, config)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,8 @@ def test_many_rows(scheme: str, most_64: float, most_128: float) -> None:
             for scheme, most in (
                 ("t5_g32", 424),
                 ("e4m3_g128", 212),
+                ("e4m3_row", 162),
+                ("nvfp4", 296),
                 ("k5_g32", 436),
                 ("bf16", 236),
                 ("f16", 172),
