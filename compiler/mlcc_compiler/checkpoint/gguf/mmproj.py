@@ -1,8 +1,8 @@
-"""The towers of a GGUF model, of vision and Gemma 4's of audio: a file of its own, which llama.cpp
-calls mmproj.
+"""The towers of a GGUF model, of vision and of audio: a file of its own, which llama.cpp calls
+mmproj.
 
-It is read as the towers of a Hugging Face checkpoint (`projectors.py`, `audio_projector.py`), and
-`towers/` does the rest. Streaming, as `tensors.py`.
+It is read as the towers of a Hugging Face checkpoint (`projectors.py`, `audio_projector.py`,
+`sound_projectors.py`), and `towers/` does the rest. Streaming, as `tensors.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from mlcc_compiler.checkpoint.gguf.header import GgufTensor, Value
 from mlcc_compiler.checkpoint.gguf.keys import Keys
 from mlcc_compiler.checkpoint.gguf.orders import rotary
 from mlcc_compiler.checkpoint.gguf.projectors import DEEPSTACK, PROJECTORS, Projector
+from mlcc_compiler.checkpoint.gguf.sound_projectors import SOUND_PROJECTORS, SoundProjector
 from mlcc_compiler.checkpoint.gguf.tensors import blocks_of
 
 Floats = npt.NDArray[np.float32]
@@ -123,27 +125,21 @@ class Mmproj:
         of another model."""
         metadata, found = all_parts(path)
         keys = Keys(metadata, "clip", {name: tensor.shape for name, tensor in found.items()})
-        kind, projector = _projector(path, keys)
-        if architecture not in projector.texts:
-            raise UnsupportedError(
-                f"{path}: is a tower of the kind {kind!r}, and the model is a {architecture}; give "
-                "the mmproj file that was published with the model"
-            )
+        kind = _kind(path, keys)
+        if kind in SOUND_PROJECTORS:
+            sounds = SOUND_PROJECTORS[kind]
+            _check_text(path, kind, sounds.texts, architecture)
+            width = keys.whole("audio.projection_dim", text["hidden_size"])
+            _check_model(path, width, text, sounds.token, tokens)
+            return cls._hears(path, keys, sounds, tokens.index(sounds.token), found)
+        projector = PROJECTORS[kind]
+        _check_text(path, kind, projector.texts, architecture)
         width = text["hidden_size"]
         if projector.last:
             width = keys.shapes.get(projector.last, (width,))[0]
         else:
             width = keys.whole("vision.projection_dim", width)
-        if width != text["hidden_size"]:
-            raise CheckpointError(
-                f"{path}: makes rows of {width} numbers, and the model reads rows of "
-                f"{text['hidden_size']}; give the mmproj file that was published with the model"
-            )
-        if projector.image_token not in tokens:
-            raise UnsupportedError(
-                f"{path}: the model's vocabulary has no {projector.image_token!r}, which stands "
-                "for an image; compile the checkpoint of Hugging Face, or add --no-vision"
-            )
+        _check_model(path, width, text, projector.image_token, tokens)
         vision = {own: keys.whole(f"vision.{key}") for key, own in _SIZES.items()}
         vision["image_size"] = keys.whole("vision.image_size", _ANY_SIZE)
         _check_sizes(path, keys, vision)
@@ -164,6 +160,33 @@ class Mmproj:
             {**channels, **projector.processor(keys, vision)},
             MmprojTensors(found, places),
             () if sound else _unread(path, found),
+        )
+
+    @classmethod
+    def _hears(
+        cls,
+        path: Path,
+        keys: Keys,
+        projector: SoundProjector,
+        token: int,
+        found: Mapping[str, GgufTensor],
+    ) -> Mmproj:
+        """A file of which the audio tower is read. Raises CheckpointError."""
+        places = {}
+        for name, own in projector.names(keys.shapes):
+            shape = keys.shapes[name]
+            if own.endswith(".bias"):  # a convolution's is a column
+                shape = (prod(shape),)
+            places[own] = MmprojTensor((name,), shape)
+        outer = {"model_type": projector.model_type, "audio_token_id": token}
+        sees = any(name.startswith("v.") for name in keys.shapes)
+        note = f"the vision tower in {path.name} is not built: the model hears and sees nothing"
+        return cls(
+            path,
+            {**outer, "audio_config": projector.config(keys)},
+            {},
+            MmprojTensors(found, places),
+            (note,) if sees else (),
         )
 
 
@@ -191,6 +214,9 @@ def try_mmproj(
     except MlccError as error:
         return None, (f"the model reads text only: {error.message}",)
     towers, them = "vision tower", "it"
+    if "vision_config" not in found.outer_config:
+        note = f"{path.name} has its audio tower; --no-vision leaves it out"
+        return found, (note, *found.notes)
     if "audio_config" in found.outer_config:
         towers, them = "towers of vision and audio", "them"
     note = f"{path.name} has its {towers}; --no-vision leaves {them} out"
@@ -225,19 +251,48 @@ def _unread(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def _projector(path: Path, keys: Keys) -> tuple[str, Projector]:
-    kind = keys.get("vision.projector_type") or keys.get("projector_type")
+def _check_text(path: Path, kind: str, texts: Sequence[str], architecture: str) -> None:
+    """Raises UnsupportedError for a tower of another model."""
+    if architecture not in texts:
+        raise UnsupportedError(
+            f"{path}: is a tower of the kind {kind!r}, and the model is a {architecture}; give "
+            "the mmproj file that was published with the model"
+        )
+
+
+def _check_model(
+    path: Path, width: int, text: Mapping[str, Any], token: str, tokens: Sequence[str]
+) -> None:
+    """Raises CheckpointError for rows of another width than the model reads, and UnsupportedError
+    for a vocabulary without the token that stands for them."""
+    if width != text["hidden_size"]:
+        raise CheckpointError(
+            f"{path}: makes rows of {width} numbers, and the model reads rows of "
+            f"{text['hidden_size']}; give the mmproj file that was published with the model"
+        )
+    if token not in tokens:
+        raise UnsupportedError(
+            f"{path}: the model's vocabulary has no {token!r}, which stands for an image or sound; "
+            "compile the checkpoint of Hugging Face, or add --no-vision"
+        )
+
+
+def _kind(path: Path, keys: Keys) -> str:
+    """The kind of the file's tower, which is built. Raises CheckpointError, UnsupportedError."""
+    kinds = (keys.get(f"{part}projector_type") for part in ("vision.", "", "audio."))
+    kind = next((each for each in kinds if each), None)
     if not isinstance(kind, str):
         raise CheckpointError(
-            f"{path}: has no clip.projector_type, so it is no vision tower; give the mmproj file "
+            f"{path}: has no clip.projector_type, so it is no tower; give the mmproj file "
             "that was published with the model"
         )
-    if kind not in PROJECTORS:
+    if kind not in (*PROJECTORS, *SOUND_PROJECTORS):
         raise UnsupportedError(
             f"{path}: a tower of the kind {kind[:40]!r} is not built; these are: "
-            f"{', '.join(PROJECTORS)}; compile the checkpoint of Hugging Face, or add --no-vision"
+            f"{', '.join((*PROJECTORS, *SOUND_PROJECTORS))}; compile the checkpoint of Hugging "
+            "Face, or add --no-vision"
         )
-    return kind, PROJECTORS[kind]
+    return kind
 
 
 def _check_sizes(path: Path, keys: Keys, vision: Config) -> None:

@@ -80,14 +80,14 @@ def audio_input_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
         return _CONFORMERS[kind](checkpoint, audio, _audio_token(outer, checkpoint))
     family = AUDIO_FAMILIES.get(kind)
     if family is None or not any(
-        name.startswith(tuple(_ENCODER)) for name in checkpoint.tensors.shapes
+        name.startswith(tuple(_ENCODER)) for name in checkpoint.vision_tensors.shapes
     ):
         return None  # a text part that was saved with the whole model's config
     config = _config(checkpoint, family, audio)
     bins, rows = require(config, "num_mel_bins"), require(config, "max_source_positions")
     check_frames(checkpoint, bins)
     tensors = InputTensors(
-        checkpoint.tensors,
+        checkpoint.vision_tensors,
         bins,
         slice_width(bins),
         prefixes=_ENCODER,
