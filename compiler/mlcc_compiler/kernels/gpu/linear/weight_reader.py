@@ -147,11 +147,12 @@ class WeightReader:
             return
         self._loaded_scaling(row, group, 0, 1.0)
 
-    def group_byte(self, row: Any, group: Expr) -> Expr:
-        """Emit the load of a group's 8-bit float, in the lowest byte, of NVFP4."""
+    def group_byte(self, row: Any, group: Expr) -> tuple[Expr, Expr]:
+        """Emit the load of the word with a group's 8-bit float, of NVFP4; and which of its bytes it
+        is."""
         load = self._number("sub_scales", row, group, 1)
         assert load is not None
-        return bind(load(group))
+        return load(int32(0)), tirx.floormod(group, _GROUPS)
 
     def row_scale(self, row: Any) -> Expr:
         """Emit the load of what groups of a row have in common, of NVFP4."""

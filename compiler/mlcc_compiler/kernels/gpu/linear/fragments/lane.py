@@ -94,13 +94,13 @@ class Lane:
         """Emit the scale of this lane's group of a stretch, of NVFP4: 128 times it, twice, as
         float16."""
         row = TileRow(tile, self.g, half)
-        return _in_pair(self.reader.group_byte(row, self._group(stretch, self.t // 2)))
+        return _in_pair(*self.reader.group_byte(row, self._group(stretch, self.t // 2)))
 
     def group_scale_of(self, words: Sequence[Expr], stretch: Expr) -> Expr:
         """`group_scale` of words that `scale_words` loaded."""
         rest = iter(words)
         reader = self._read_through(lambda placed: _Replayed(placed, rest))
-        return _in_pair(reader.group_byte(None, self._group(stretch, self.t // 2)))
+        return _in_pair(*reader.group_byte(None, self._group(stretch, self.t // 2)))
 
     def row_scale(self, tile: Expr, half: int) -> Expr:
         """Emit what scales of row g or g + 8 have in common, of NVFP4."""
@@ -121,8 +121,8 @@ class Lane:
         return made
 
 
-def _in_pair(byte: Expr) -> Expr:
-    twice = bind(mma.permuted(byte, T.uint32(0), 0))
+def _in_pair(word: Expr, byte: Expr) -> Expr:
+    twice = bind(mma.permuted(word, T.uint32(0), (byte * 0x11).astype("uint32")))
     return bind(mma.multiply_add(mma.eights(twice, "low"), T.uint32(_ENLARGED), T.uint32(_ZEROS)))
 
 
