@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mlcc_compiler.models.causal_lm import CausalLM
+from mlcc_compiler.models.eagle import EagleHead
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.layers import Embedding, Linear, named_modules
 from mlcc_compiler.quantization.recipes import Recipe
@@ -88,10 +89,14 @@ def apply_schemes(model: AnyModel, schemes: Mapping[str, str]) -> None:
 def _matrices(model: AnyModel, recipe: Recipe) -> Iterator[tuple[str, Linear | Embedding, str]]:
     """Tensor, module and scheme of every matrix; a table tied to the head counts as the head."""
     table = recipe.head if model.config.tie_embeddings else recipe.embedding
+    head = getattr(model, "mtp", None)
+    fused = head.fc if isinstance(head, EagleHead) else None
     for name, module in named_modules(model):
         tensor = f"{name}.weight"
         if isinstance(module, Embedding):
             is_head = name.endswith("embed_tokens")
             yield tensor, module, table if is_head else recipe.embedding
+        elif module is fused:
+            yield tensor, module, recipe.of_fused_states(tensor)
         elif isinstance(module, Linear):
             yield tensor, module, recipe.head if name == "lm_head" else recipe.of_linear(tensor)

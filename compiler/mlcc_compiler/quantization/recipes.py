@@ -24,6 +24,9 @@ DRAFT_HEAD = "mtp.lm_head.weight"
 _OF_DRAFTS = ((DRAFT_HEAD, "t4_g32"), ("mtp.midlayer.*", "int8_g32"))
 """For an EAGLE-3 head of floats beside a quantized checkpoint. Its `fc` stays: some of the hidden
 states that it reads are thousands of times as large as others."""
+_FUSED = "int8_g32"
+"""For an EAGLE-3 head's `fc` in recipes of fewer bits. Of Gemma 3 270M's, in `q4`, 45 % of the
+drafts were accepted with `fc` in 4 bits, 56 % in 8, 56 % in bf16 (7,680 tokens)."""
 KEEP = "keep"
 """The recipe of an already quantized checkpoint: tensors keep their schemes."""
 
@@ -47,6 +50,11 @@ class Recipe:
     def of_linear(self, tensor: str) -> str:
         """The scheme of a linear's weight, by its name in the model."""
         return next((s for p, s in self.rules if fnmatchcase(tensor, p)), self.linear)
+
+    def of_fused_states(self, tensor: str) -> str:
+        """The scheme of an EAGLE-3 head's `fc`, by its name in the model."""
+        found = self.of_linear(tensor)
+        return _FUSED if found == self.linear and scheme(found).bits < 8 else found
 
     def shrinks_draft_head(self, kept: str | None = None) -> bool:
         """Whether drafts read a copy of the head, as it has more bits than a linear. `kept`: the

@@ -310,6 +310,9 @@ def test_a_head_of_floats_is_quantized_beside_a_quantized_model(tmp_path: Path) 
         found = make_plan(open_checkpoint(path), get_target("cpu"), given).schemes
         parts = ("fc", "midlayer.mlp.up_proj", "lm_head")
         assert [found[f"mtp.{part}.weight"] for part in parts] == schemes
+    for quant, fc in (("q4", "int8_g32"), ("q4_g32", "int8_g32"), ("q8", "int8_g32")):
+        found = make_plan(open_checkpoint(path), get_target("cpu"), replace(given, quant=quant))
+        assert found.schemes["mtp.fc.weight"] == fc
 
 
 def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
