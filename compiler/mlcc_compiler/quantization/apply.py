@@ -96,7 +96,6 @@ def _matrices(model: AnyModel, recipe: Recipe) -> Iterator[tuple[str, Linear | E
         if isinstance(module, Embedding):
             is_head = name.endswith("embed_tokens")
             yield tensor, module, table if is_head else recipe.embedding
-        elif module is fused:
-            yield tensor, module, recipe.of_fused_states(tensor)
         elif isinstance(module, Linear):
-            yield tensor, module, recipe.head if name == "lm_head" else recipe.of_linear(tensor)
+            of_linear = recipe.of_fused_states if module is fused else recipe.of_linear
+            yield tensor, module, recipe.head if name == "lm_head" else of_linear(tensor)
