@@ -206,7 +206,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
         for path, names in {
             "audio/flac.py": ("mlcc.util",),
             "audio/frames.py": ("mlcc.util",),
-            "audio/sound.py": ("soundfile",),
+            "audio/sound.py": ("av", "soundfile"),
             "packing.py": ("mlcc.util",),
             "image.py": ("PIL", "PIL.Image", "PIL.ImageOps"),
             "processors/processor.py": ("PIL.Image",),

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     "sounds",
     multiple=True,
     metavar="FILE",
-    help="Let the model hear this file (WAV or FLAC; with the extra 'audio' also Ogg and MP3) "
-    "before PROMPT. May be repeated.",
+    help="Let the model hear this file (WAV or FLAC; with the extra 'audio' also Ogg and MP3, with "
+    "'av' M4A) before PROMPT. May be repeated.",
 )
 @click.option("--system", help="System message.")
 @click.option(

@@ -53,7 +53,7 @@ def transcribe_command(
     words: bool,
     form: str,
 ) -> None:
-    """Transcribe each FILE (WAV or FLAC; with the extra 'audio' also Ogg and MP3).
+    """Transcribe each FILE (WAV or FLAC; with the extra 'audio' also Ogg and MP3, with 'av' M4A).
 
     MODEL is a Whisper.
     """

@@ -144,8 +144,8 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "missing": (["--audio", "none.wav"], "none.wav cannot be read (No such file"),
     "folder": (["--audio", "."], "cannot be read (Is a directory"),
     "large": (["--audio", "large.wav"], "large.wav has 20000001 bytes, and sounds may have 2000"),
-    "unknown": (["--audio", "a.txt"], "a.txt: the file is no WAV, FLAC, Ogg or MP3; convert it"),
-    "not decoded": (["--audio", "a.m4a"], "a.m4a: the file is M4A, which is not decoded here"),
+    "unknown": (["--audio", "a.txt"], "a.txt: the file is no WAV, FLAC, Ogg, MP3, M4A or WebM"),
+    "not decoded": (["--audio", "a.m4a"], "a.m4a: the file is M4A, which needs av"),
     "too long": (["--audio", "a.wav", "--audio", "long.wav"], TOO_LONG),
     "raw": (["--audio", "a.wav", "--raw"], "--audio is for a chat template; leave out --raw"),
 }

@@ -38,7 +38,7 @@ def test_what_the_executor_has_inside_is_what_compiles() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["compile", "serve", "reference", "structured", *extras.OF_DEVICE.values()]
+    "name", ["compile", "serve", "reference", "structured", "av", *extras.OF_DEVICE.values()]
 )
 def test_suggested_commands_exist(name: str) -> None:
     assert listed(name)

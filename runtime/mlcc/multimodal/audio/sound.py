@@ -1,16 +1,18 @@
 """Decodes a file to mono samples at 16 kHz: WAV and FLAC here, Ogg and MP3 by soundfile (the extra
-`audio`). Other formats are refused by name."""
+`audio`), what phones and browsers record by PyAV (the extra `av`). Other formats are refused."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import IO, Any
 
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.multimodal.audio.frames import RATE, SoundKernels, resampled
+from mlcc.multimodal.audio.frames import FLOAT, RATE, SoundKernels, resampled
 from mlcc.multimodal.audio.riff import open_wave
-from mlcc.util.extras import require
+from mlcc.util.extras import advice, is_here, require
 
 MOST_SECONDS = 2 * 60 * 60
 """The longest recording."""
@@ -19,7 +21,12 @@ MOST_SAMPLES = MOST_SECONDS * 48_000 * 2
 _HINT = "convert it with `ffmpeg -i FILE -ar 16000 -ac 1 out.wav`"
 _FLAC = b"fLaC"
 _BY_SOUNDFILE = {b"OggS": "Ogg", b"ID3": "MP3"}
-_OTHERS = {b"\x1aE\xdf\xa3": "WebM", b"caff": "CAF", b"#!AMR": "AMR", b"FORM": "AIFF"}
+_BY_AV = {b"\x1aE\xdf\xa3": "WebM", b"caff": "CAF", b"#!AMR": "AMR", b"FORM": "AIFF"}
+_READERS = {
+    "M4A": "mov", "AAC": "aac", "WebM": "matroska", "CAF": "caf", "AMR": "amr", "AIFF": "aiff"
+}  # fmt: skip
+"""FFmpeg's reader of each format that PyAV decodes; no other opens a file, as some of them fetch
+what a file names."""
 _HEAD = 16
 Source = tuple[int, "Iterator[array[float]]"]
 """Samples a second, and mono samples in pieces of a second."""
@@ -55,9 +62,9 @@ def _joined(pieces: Iterator[array[float]]) -> array[float]:
 
 
 def kind_of(data: bytes) -> str:
-    """The format of a file that begins with `data`: WAV, FLAC, Ogg or MP3. Raises
-    InvalidRequestError for any other, and UnsupportedError for one that needs soundfile, if it is
-    not installed."""
+    """The format of a file that begins with `data`: WAV, FLAC, Ogg, MP3 or one of _READERS. Raises
+    InvalidRequestError for any other, and UnsupportedError for one whose decoder is not
+    installed."""
     if data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE":
         return "WAV"
     if data[:4] == _FLAC:
@@ -67,10 +74,12 @@ def kind_of(data: bytes) -> str:
     if decoded:
         require("soundfile", "audio", f"{decoded} files")
         return decoded
-    found = "M4A" if data[4:8] == b"ftyp" else "AAC" if layer == 0 else _marked(data, _OTHERS)
-    if found:
-        raise _bad(f"is {found}, which is not decoded here; {_HINT}", "unsupported_file")
-    raise _bad(f"is no WAV, FLAC, Ogg or MP3; {_HINT}", "unsupported_file")
+    found = "M4A" if data[4:8] == b"ftyp" else "AAC" if layer == 0 else _marked(data, _BY_AV)
+    if found is None:
+        raise _bad(f"is no WAV, FLAC, Ogg, MP3, M4A or WebM; {_HINT}", "unsupported_file")
+    if not is_here("av"):
+        raise _bad(f"is {found}, which needs {advice('av', 'av')}, or {_HINT}", "unsupported_file")
+    return found
 
 
 def _marked(data: bytes, kinds: Mapping[bytes, str]) -> str | None:
@@ -134,7 +143,34 @@ def _by_soundfile(file: IO[bytes], most_seconds: int) -> Source:
     return rate, (array("f", each.mean(axis=1, dtype="float32").tobytes()) for each in blocks)
 
 
-_DECODERS: dict[str, Callable[[IO[bytes], int], Source]] = {"WAV": _wave, "FLAC": _flac}
+def _by_av(file: IO[bytes], most_seconds: int, reader: str) -> Source:
+    import av
+
+    opened: Any = av.open(file, format=reader)
+    if not opened.streams.audio:
+        raise _bad("holds no sound")
+    stream = opened.streams.audio[0]
+    known = int(opened.duration or 0) * stream.rate // av.time_base
+    _check(known, stream.rate, stream.channels, most_seconds)
+    return stream.rate, _decoded(av.AudioResampler(format="flt"), opened, stream, most_seconds)
+
+
+def _decoded(floats: Any, opened: Any, stream: Any, most_seconds: int) -> Iterator[array[float]]:
+    """Mono samples, of a file that may be longer than it says. floats: makes them floats."""
+    count, channels = 0, stream.channels
+    for packed in chain(opened.decode(stream), (None,)):
+        for frame in floats.resample(packed):
+            values = array("f", bytes(frame.planes[0])[: FLOAT * channels * frame.samples])
+            count += frame.samples
+            _check(count, stream.rate, channels, most_seconds)
+            yield _mono(values, channels)
+
+
+_DECODERS: dict[str, Callable[[IO[bytes], int], Source]] = {
+    "WAV": _wave,
+    "FLAC": _flac,
+    **{kind: partial(_by_av, reader=reader) for kind, reader in _READERS.items()},
+}
 """By format; soundfile decodes the others."""
 
 
