@@ -37,7 +37,8 @@ def make(path: Path, write: Callable[[Path], object]) -> Path:
 
 def keep(path: Path, made_of: Iterable[str | bytes], write: Callable[[Path], object]) -> Path:
     """Likewise, and for later runs: in the user's cache, by all that it is made of (texts of
-    sources, commands, versions of compilers)."""
+    sources, commands, versions of compilers), of which none is the path of a file or a folder: the
+    checkout may lie elsewhere then."""
     digest = hashlib.sha256(path.name.encode())
     for part in made_of:
         digest.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
@@ -60,6 +61,6 @@ def version_of(*compiler: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def texts(folder: Path) -> list[bytes]:
-    """The files of a folder of sources, as parts of what they are compiled into."""
-    return [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
+def texts(folder: Path, pattern: str) -> list[bytes]:
+    """The files of a folder that match a glob pattern, as parts of what they are compiled into."""
+    return [path.read_bytes() for path in sorted(folder.glob(pattern))]

@@ -39,7 +39,8 @@ NOT_SANITIZED_ON_A_GPU = "not package and not two_models"
 def made_of(build: Any, *more: Any) -> list[Any]:
     """The parts of what is compiled here of the executor's sources, for `shared.keep`."""
     versions = (TVM, TVM_FFI, shared.version_of(*build.compiler()))
-    return [build.source_hash(), *versions, *map(str, more)]
+    flags = (str(each).replace(str(NATIVE), "") for each in more)
+    return [build.source_hash(), *versions, *flags]
 
 
 @pytest.fixture(scope="module")

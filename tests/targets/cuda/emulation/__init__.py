@@ -137,15 +137,15 @@ def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
     memory = _MEMORY % (_MOST_OF_90 if "mlcc_warp_group" in text else _MOST) if dynamic else ""
     names = _KERNEL.findall(body)
     calls = "".join(f"EMULATED_KERNEL({name})\n" for name in names)
-    source = f'#include "{HERE / "kernels.h"}"\n{memory}{body}\n{calls}'
+    source = f'#include "kernels.h"\n{memory}{body}\n{calls}'
     level = "-O1" if len(names) > 1 else "-O0"  # of a model, or a kernel that runs a few times
 
     def write(made: Path) -> None:
         made.with_suffix(".cc").write_text(source)
-        _compile(level, "-o", made, made.with_suffix(".cc"))
+        _compile(level, f"-I{HERE}", "-o", made, made.with_suffix(".cc"))
 
     name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    made_of = [*shared.texts(HERE), *_FLAGS, level, shared.version_of("g++")]
+    made_of = [*shared.texts(HERE, "*.h"), *_FLAGS, level, shared.version_of("g++")]
     path = shared.keep(folder() / name, made_of, write)
     return DeviceCode(str(path).encode() + b"\0", (), 0.0)
 

@@ -126,7 +126,8 @@ def _library(text: str, functions: Mapping[str, Any]) -> Path:
         run_zig(command, made, cache=folder() / "zig")
 
     name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    made_of = [*shared.texts(HERE), *_FLAGS, *_ALONE, *sorted(cpu_features()), PACKAGE, TVM]
+    flags, versions = (*_FLAGS, *_ALONE, *sorted(cpu_features())), (PACKAGE, TVM)
+    made_of = [*shared.texts(HERE, "metal_stdlib"), *flags, *versions]
     return shared.keep(folder() / name, made_of, write)
 
 
