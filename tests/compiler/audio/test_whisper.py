@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -235,6 +236,39 @@ def test_a_prompt_without_sound_is_refused(tmp_path: Path) -> None:
     model = opened(tmp_path, "cpu")
     with pytest.raises(UnsupportedError, match=r"transcribes sound.*mlcc transcribe"):
         Driver(model).engine.add(Request("1", [START]))
+    model.close()
+
+
+def test_an_answer_that_waits_to_be_aligned(tmp_path: Path) -> None:
+    """May be cancelled; it fails alone, and is aligned before requests move to another engine."""
+    whisper(tmp_path)
+    model = opened(tmp_path, "reference")
+    driver, executor = Driver(model), cast(Any, model.executor)
+    aligned = executor.alignment
+    given = request_of("0", PROMPTS[0], sounds()[0])
+
+    def ended(name: str) -> Finished:
+        """Runs one request until it waits."""
+        driver.engine.add(replace(given, id=name))
+        while not driver.engine.alignments:
+            assert not [event for event in driver.step() if isinstance(event, Finished)]
+        assert driver.has_work
+        return Finished(name, "length", len(PROMPTS[0]), NEW)
+
+    end = ended("1")
+    assert driver.engine.cancel("1") == [end._replace(reason="cancelled")]
+    assert not driver.has_work
+    ended("2")
+    (done,) = driver.drain()
+    assert isinstance(done, Finished) and len(done.token_rows) == NEW - 1
+    executor.alignment = lambda batch, width: 1 // 0
+    ended("3")
+    (done,) = driver.step()
+    assert isinstance(done, Finished) and done.reason == "error" and not done.token_rows
+    executor.alignment = aligned
+    ended("4")
+    (done,) = driver.engine.fail()
+    assert isinstance(done, Finished) and (done.request_id, done.reason) == ("4", "error")
     model.close()
 
 
