@@ -45,8 +45,9 @@ class InputAudio(TypedDict, total=False):
 
     data: Required[str]
     """The file as base64."""
-    format: Literal["wav", "flac", "mp3", "ogg"] | None
-    """What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`."""
+    format: Literal["wav", "flac", "mp3", "ogg", "m4a", "aac", "webm", "caf", "amr", "aiff"] | None
+    """What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`, those from m4a
+    on the extra `av`."""
 
 
 class AudioPart(TypedDict, total=False):

@@ -31,8 +31,11 @@ export interface ImagePart {
 export interface InputAudio {
   /** The file as base64. */
   data: string;
-  /** What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`. */
-  format?: 'wav' | 'flac' | 'mp3' | 'ogg' | null;
+  /**
+   * What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`, those from
+   * m4a on the extra `av`.
+   */
+  format?: 'wav' | 'flac' | 'mp3' | 'ogg' | 'm4a' | 'aac' | 'webm' | 'caf' | 'amr' | 'aiff' | null;
 }
 
 /** A part of a message: a sound, for a model that hears. */

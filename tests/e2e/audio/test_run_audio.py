@@ -4,6 +4,7 @@ are compared with transformers'."""
 
 from __future__ import annotations
 
+import sys
 import wave
 from array import array
 from base64 import b64decode
@@ -13,6 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,24 @@ def test_run_hears_files(pitches: list[float], made: Made, tmp_path: Path) -> No
     assert result.stdout.split()[: len(wanted)] == wanted
 
 
+def test_run_hears_what_a_phone_records(made: Made, tmp_path: Path) -> None:
+    """M4A, here without loss."""
+    file = tmp_path / "0.1.m4a"
+    with av.open(file, "w", format="ipod") as opened:
+        stream = opened.add_stream("alac", rate=16000, layout="mono")
+        frame = av.AudioFrame("s16p", "mono", 16000)
+        frame.sample_rate = 16000
+        frame.planes[0].update(samples(0.1).tobytes().ljust(frame.planes[0].buffer_size, b"\0"))
+        fit = av.AudioResampler("s16p", "mono", 16000, stream.codec_context.frame_size or 4096)
+        for each in [*fit.resample(frame), *fit.resample(None)]:
+            opened.mux(stream.encode(each))
+        opened.mux(stream.encode(None))
+    result = run(made.hears, "--audio", str(file))
+    assert result.exit_code == 0, result.output
+    wanted = expected(made, [0.1])
+    assert result.stdout.split()[: len(wanted)] == wanted
+
+
 def test_chat_hears_a_file_with_the_next_question(made: Made, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(wav(0.1))
     session = Session(open_model(made.hears, EngineArgs(str(made.hears))))
@@ -155,6 +175,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
 def test_run_refuses_by_name(
     name: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
     for file, data in FILES.items():
         Path(file).write_bytes(data)

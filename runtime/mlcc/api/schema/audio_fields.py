@@ -67,7 +67,7 @@ def _from_base64(data: str, where: str) -> bytes:
     )
 
 
-FORMATS = ("wav", "flac", "mp3", "ogg")
+FORMATS = ("wav", "flac", "mp3", "ogg", "m4a", "aac", "webm", "caf", "amr", "aiff")
 INPUT_AUDIO = Object(
     "InputAudio",
     (
@@ -75,7 +75,8 @@ INPUT_AUDIO = Object(
         honoured(
             "format",
             Text(FORMATS),
-            "What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`.",
+            "What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`, those "
+            "from m4a on the extra `av`.",
         ),
     ),
 )

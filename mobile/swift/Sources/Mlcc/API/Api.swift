@@ -55,7 +55,8 @@ extension ImageReference: ExpressibleByStringLiteral {
     public init(stringLiteral value: String) { self = .text(value) }
 }
 
-/// What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`.
+/// What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`, those from m4a
+/// on the extra `av`.
 public struct Format: RawRepresentable, Codable, Hashable, Sendable {
     /// The word in JSON; a later version may have others than these.
     public let rawValue: String
@@ -71,6 +72,18 @@ public struct Format: RawRepresentable, Codable, Hashable, Sendable {
     public static let mp3 = Format(rawValue: "mp3")
     /// `ogg`
     public static let ogg = Format(rawValue: "ogg")
+    /// `m4a`
+    public static let m4a = Format(rawValue: "m4a")
+    /// `aac`
+    public static let aac = Format(rawValue: "aac")
+    /// `webm`
+    public static let webm = Format(rawValue: "webm")
+    /// `caf`
+    public static let caf = Format(rawValue: "caf")
+    /// `amr`
+    public static let amr = Format(rawValue: "amr")
+    /// `aiff`
+    public static let aiff = Format(rawValue: "aiff")
 }
 
 /// Whether a tool must be called.
@@ -728,7 +741,8 @@ public struct ImagePart: Codable, Equatable, Sendable {
 public struct InputAudio: Codable, Equatable, Sendable {
     /// The file as base64.
     public var data: String
-    /// What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`.
+    /// What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`, those from
+    /// m4a on the extra `av`.
     public var format: Format?
 
     /// With its fields; those that are nil are left out of the JSON.

@@ -26,7 +26,10 @@ public enum class Detail {
     ORIGINAL,
 }
 
-/** What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`. */
+/**
+ * What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`, those from m4a
+ * on the extra `av`.
+ */
 @Serializable
 public enum class Format {
     /** `wav` */
@@ -44,6 +47,30 @@ public enum class Format {
     /** `ogg` */
     @SerialName("ogg")
     OGG,
+
+    /** `m4a` */
+    @SerialName("m4a")
+    M4A,
+
+    /** `aac` */
+    @SerialName("aac")
+    AAC,
+
+    /** `webm` */
+    @SerialName("webm")
+    WEBM,
+
+    /** `caf` */
+    @SerialName("caf")
+    CAF,
+
+    /** `amr` */
+    @SerialName("amr")
+    AMR,
+
+    /** `aiff` */
+    @SerialName("aiff")
+    AIFF,
 }
 
 /** Whether a tool must be called. */
@@ -236,7 +263,10 @@ public data class ImagePart(
 public data class InputAudio(
     /** The file as base64. */
     val data: String,
-    /** What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`. */
+    /**
+     * What the file is; its first bytes decide. Ogg and mp3 need the extra `audio`, those from
+     * m4a on the extra `av`.
+     */
     val format: Format? = null,
 )
 
