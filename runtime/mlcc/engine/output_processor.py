@@ -174,7 +174,8 @@ class OutputProcessor:
     ) -> list[Event]:
         """Finish a sequence. Returns its last events, whatever fails: a text that cannot be made
         ends it with "error", and `damage` is set if its pages could not be freed."""
-        place = Alignments.of(seq) if reason in ("stop", "length") else None
+        aligned = seq.request.aligned_rows and reason in ("stop", "length")
+        place = Alignments.of(seq) if aligned else None
         self._detach(seq)
         text, logprobs = "", _NO_LOGPROBS
         try:

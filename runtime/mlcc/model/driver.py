@@ -142,7 +142,7 @@ class Driver:
 
     def _align(self) -> list[Event]:
         """Align the oldest answer that waits for it; only this answer fails if that does."""
-        alignment = self.engine.alignments.take()
+        alignment = self.engine.alignments.popleft()
         try:
             return [alignment.done(token_rows(alignment, self._executor, self._audio))]
         except DeviceLostError:

@@ -432,16 +432,6 @@ def test_gpu_filters_keep_equals_together() -> None:
 
 
 @on_vulkan
-def test_gpu_distribution() -> None:
-    """Chi-square of 1000 draws for each filter against the probabilities of the twin, whose draws
-    the tests above find equal one by one."""
-    rng = np.random.default_rng(5)
-    for rows, logits, mass in distributions(rng, 1000):
-        tokens, _ = gpu_draw(np.tile(logits, (len(rows), 1)), rows, SMALL)
-        chi_square(np.bincount(tokens, minlength=64), mass)
-
-
-@on_vulkan
 def test_gpu_barriers_are_under_no_condition() -> None:
     """Browsers refuse barriers in control flow that they cannot prove uniform; lavapipe does not.
     Loops are counted by the stage and the row's parameters, which are read-only: uniform. So is the
