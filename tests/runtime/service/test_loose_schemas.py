@@ -77,7 +77,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
 
 
 def ask(service: Calls, schema: Any, value: Any, **more: Any) -> Response:
-    body = {"messages": [{"role": "user", "content": f"say {json.dumps(value)}"}], **more}
+    messages = [{"role": "user", "content": f"say {json.dumps(value)}"}]
+    body = {"messages": messages, "max_tokens": 200, **more}
     if not more:
         form = {"name": "x", "schema": schema}
         body["response_format"] = {"type": "json_schema", "json_schema": form}
