@@ -181,8 +181,8 @@ class Transcriber:
     async def _heard(
         self, window: AudioWindow, start: Sequence[int], timed: bool, sound: int
     ) -> Heard:
-        """What is heard in a window, of which so many frames are sound, at the first temperature
-        whose text is good by the thresholds, or the last."""
+        """The transcript of a window at the first temperature whose text is good by the thresholds,
+        or at the last. sound: frames of the window that hold sound, the others are padding."""
         fields = self._fields
         for temperature in fields.temperatures:
             heard = await self._tokens(window, start, timed, temperature, sound)

@@ -204,7 +204,7 @@ def test_the_layer_follows_again_once_it_drafts() -> None:
     driver.draft, wish = executor, replace(LONG, max_tokens=60)
 
     def begin(name: str, tokens: int) -> list[int]:
-        """Begins an answer of so many tokens; returns the sizes of the layer's steps meanwhile."""
+        """Steps until a new answer has `tokens`; returns the sizes of the layer's steps."""
         before = len(executor.sizes)
         driver.add(Request(name, [ord(name), *range(29)], wish))
         while len(driver.got[name].tokens) < tokens:

@@ -34,6 +34,22 @@ from mlcc_compiler.kernels.frame import (
 from mlcc_compiler.kernels.step import Step, step_argument
 
 
+def _first_row(view: Step, token: Expr, embeddings: Expr, rows: int) -> Expr:
+    """The first row that a token of the step reads."""
+    given = T.Cast("int64", view.token(token, "source_row"))
+    last = T.Cast("int64", embeddings.shape[0]) - rows
+    return bind(T.max(T.min(given, last), T.int64(0)))
+
+
+def _product(query: Registers, embeddings: Expr, row: Expr, keys: Expr) -> Expr:
+    """A head's query times its key in a row. keys: the key's first column."""
+    lanes = query.lanes
+    total = query[0] * embeddings[row, span(keys, lanes)]
+    for p in range(1, len(query.buffers)):
+        total = total + query[p] * embeddings[row, span(keys + p * lanes, lanes)]
+    return sum_lanes(total)
+
+
 def cross_attention(
     isa: Isa, step: StepLayout, query: Sizes, layer: int, layers: int, rows: int, scale: float
 ) -> PrimFunc:
@@ -48,9 +64,7 @@ def cross_attention(
         with T.parallel(q.shape[0] * heads) as task:
             i = bind(T.floordiv(task, heads))
             head = bind(T.floormod(task, heads))
-            given = T.Cast("int64", view.token(i, "source_row"))
-            last = T.Cast("int64", embeddings.shape[0]) - rows
-            first = bind(T.max(T.min(given, last), T.int64(0)))
+            first = _first_row(view, i, embeddings, rows)
             keys = bind(T.int64(2 * layer * hidden) + head * head_dim)
             values = bind(keys + hidden)
             scores = T.alloc_buffer((rows,), "float32")
@@ -61,10 +75,7 @@ def cross_attention(
             largest, weight = Registers(1, 1), Registers(1, 1)
             largest[0] = T.float32(-3.0e38)
             with T.serial(rows) as r:
-                total = asked[0] * embeddings[first + r, span(keys, lanes)]
-                for p in range(1, parts):
-                    total = total + asked[p] * embeddings[first + r, span(keys + p * lanes, lanes)]
-                score = sum_lanes(total)
+                score = _product(asked, embeddings, bind(first + r), keys)
                 store(scores, score, r)
                 largest[0] = T.max(largest[0], score)
             weight[0] = T.float32(0)
@@ -110,19 +121,14 @@ def cross_weights(
             i = bind(T.floordiv(task, len(heads)))
             place = bind(T.floormod(task, len(heads)))
             head = bind(T.Cast("int64", one_of(heads, place)))
-            given = T.Cast("int64", view.token(tokens[i], "source_row"))
-            last = T.Cast("int64", embeddings.shape[0]) - rows
-            first = bind(T.max(T.min(given, last), T.int64(0)))
+            first = _first_row(view, tokens[i], embeddings, rows)
             keys = bind(T.int64(2 * layer * hidden) + head * head_dim)
             asked, largest, weight = Registers(parts, lanes), Registers(1, 1), Registers(1, 1)
             for p in range(parts):
                 asked[p] = q[i, head, span(p * lanes, lanes)] * spread(scale, lanes)
             largest[0], weight[0] = T.float32(-3.0e38), T.float32(0)
             with T.serial(rows) as r:
-                total = asked[0] * embeddings[first + r, span(keys, lanes)]
-                for p in range(1, parts):
-                    total = total + asked[p] * embeddings[first + r, span(keys + p * lanes, lanes)]
-                score = sum_lanes(total)
+                score = _product(asked, embeddings, bind(first + r), keys)
                 store(out, score, i, place * rows + r)
                 largest[0] = T.max(largest[0], score)
             with T.serial(rows) as r:

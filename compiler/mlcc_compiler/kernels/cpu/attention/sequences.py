@@ -31,7 +31,7 @@ _RANGE = 128
 """Keys worth a task of their own; half, if the tasks are few."""
 
 _FEW_KEYS = 256
-"""Up to so many keys the tasks are few."""
+"""Keys of a sequence up to which its tasks are few."""
 
 _RANGES = 16
 """Ranges of a row, at most."""

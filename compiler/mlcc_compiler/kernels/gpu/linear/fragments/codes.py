@@ -81,7 +81,7 @@ class FloatCodes:
 
 class EightBitFloats:
     """8-bit floats (e4m3). Scales of groups may be far below float16's, so that weights with their
-    scale are so many times as large, and sums too."""
+    scale are multiplied by `enlarged`, and sums with them."""
 
     columns = (0, 1, 2, 3, 4, 5, 6, 7)
     factor, unit = 1.0, 1.0
@@ -113,7 +113,7 @@ class _Exact:
     """Pairs, one a side; None = there is none to take off sums."""
     times, unit = 1.0, 1.0
     enlarged = 1.0
-    """Weights of `weights` are so many times what they should be."""
+    """The factor by which the weights that `weights` emits are too large."""
 
     def weights(self, pairs: Sequence[Expr], scale: Expr, offset: Expr | None) -> list[Expr]:
         """Emit the weights of `pairs`: float16, each rounded once. scale and offset are pairs, the
