@@ -125,10 +125,11 @@ def _llama3(config: RopeConfig) -> tuple[Array, float]:
     """Long wavelengths are divided by `factor`, short ones kept, those between blended."""
     plain, factor = _plain(config), config.number("factor")
     low, high = config.number("low_freq_factor"), config.number("high_freq_factor")
-    if low >= high:
-        raise refuse("low_freq_factor", f"below high_freq_factor, {high}", low)
+    if low > high:
+        raise refuse("low_freq_factor", f"at most high_freq_factor, {high}", low)
     wavelength = 2 * math.pi / plain
-    blend = (config.original_length / wavelength - low) / (high - low)
+    between = high - low or 1.0  # Llama 4's are equal: nothing is between them
+    blend = (config.original_length / wavelength - low) / between
     blended = (1 - blend) * plain / factor + blend * plain
     long_wave = wavelength > config.original_length / low
     short_wave = wavelength < config.original_length / high

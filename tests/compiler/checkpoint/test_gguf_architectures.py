@@ -50,8 +50,23 @@ UNCHANGED = (
     "granitemoehybrid", "granitemoehybrid-experts",
     "granitemoehybrid-rope", "qwen3_5", "qwen3_5_moe",
 )  # fmt: skip
+LLAMA4_LAYERS = {
+    "num_hidden_layers": 4, "moe_layers": None, "interleave_moe_layer_step": 2,
+    "no_rope_layers": None,
+}  # fmt: skip
+"""Which of them route and turn, as llama.cpp can say it."""
 CASES: dict[str, dict[str, Any]] = {
     **{case: {} for case in UNCHANGED},
+    "llama4_text": LLAMA4_LAYERS,
+    "llama4_text@128": {
+        "moe_layers": None, "interleave_moe_layer_step": 1, "no_rope_layers": None,
+        "num_local_experts": 128, "use_qk_norm": False,
+    },
+    "llama4_text@dense": {
+        "moe_layers": [], "interleave_moe_layer_step": 0, "no_rope_layers": [1, 1, 1],
+        "num_local_experts": 0, "layer_types": ["full_attention"] * 3,
+        "attention_chunk_size": None, "attn_temperature_tuning": False,
+    },
     "gemma2": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma4": {},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -394,13 +394,19 @@ OF_AREA = ("gemma4", "gemma4-both-ways")
 """Families whose images keep their ratio and have about as many tokens each."""
 
 
-def llama4(folder: Path) -> torch.nn.Module:
-    """A Llama 4 in `folder`, and transformers' model of it in float64."""
+def llama4(folder: Path, text: Mapping[str, Any] | None = None) -> torch.nn.Module:
+    """A Llama 4 in `folder`, and transformers' model of it in float64. text: fields of its text's
+    config."""
     tower = {**TOWER, "hidden_act": "gelu", "intermediate_size": 4 * TOWER["hidden_size"]}
     widths = dict.fromkeys(("projector_input_dim", "projector_output_dim", "vision_output_dim"), 40)
     tower |= {**widths, "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}
     config = transformers.Llama4Config(
-        text_config={"model_type": "llama4_text", **SMALL, **CASES["llama4_text"][1]},
+        text_config={
+            "model_type": "llama4_text",
+            **SMALL,
+            **CASES["llama4_text"][1],
+            **(text or {}),
+        },
         vision_config=tower,
         image_token_index=IMAGE,
         boi_token_index=129,

@@ -29,6 +29,7 @@ TOKENS = {
     "gemma4-both-ways": "<|image|>",
     "smolvlm": "<image>",
     "internvl": "<IMG_CONTEXT>",
+    "llama4": "<|patch|>",
     "llava": "<image>",
     "llava_onevision": "<image>",
     "mistral3": "[IMG]",
@@ -47,6 +48,7 @@ KINDS = {
     "gemma4-both-ways": "gemma4v",
     "smolvlm": "idefics3",
     "internvl": "internvl",
+    "llama4": "llama4",
     "llava": "mlp",
     "llava_onevision": "mlp",
     "mistral3": "pixtral",
@@ -122,7 +124,8 @@ def _text(folder: Path) -> Path:
         if OF_TEXT.match(name):
             if ".experts." in name and text["model_type"] == "qwen3_vl_moe_text":
                 array = np.ascontiguousarray(array.swapaxes(1, 2))  # as transformers 5 saves them
-            tensors[re.sub(r"(language|text)_model\.(model\.)?", "", name)] = array
+            own = re.sub(r"(language|text)_model\.(model\.)?", "", name)
+            tensors[re.sub(r"^(model\.)?layers", "model.layers", own)] = array
     save_file(tensors, out / "model.safetensors")
     return out
 
@@ -180,6 +183,8 @@ def _more(config: Any, vision: Any, own: Any, family: str) -> dict[str, Any]:
         return {scale: config["scale_factor"], "clip.vision.preproc_image_size": edge}
     if family == "internvl":
         return {scale: int(1 / config["downsample_ratio"]), "clip.use_gelu": True}
+    if family == "llama4":
+        return {scale: int(1 / vision["pixel_shuffle_ratio"]), "clip.use_gelu": True}
     if family in ("llava", "llava_onevision"):
         return _of_llava(config, vision)
     if family in ("mistral3", "pixtral"):
@@ -304,6 +309,16 @@ def _internvl(name: str, array: Array, vision: Any) -> Iterator[Named]:
         yield name, array
 
 
+def _llama4(name: str, array: Array, vision: Any) -> Iterator[Named]:
+    """The projector's matrix has a name without a number."""
+    name = name.removeprefix("model.").replace("embedding_vlm", "embedding_vlm.weight")
+    if name.endswith("class_embedding"):
+        name = "v.class_embd"
+    if norm := re.fullmatch(r".*\.(\d+)\.post_attention_layernorm(\.\w+)", name):
+        name = f"v.blk.{norm[1]}.ln2{norm[2]}"  # the package's map has Gemma 4's name since
+    yield name.replace("multi_modal_projector.linear_1", "mm.model.fc"), array
+
+
 def _llava(name: str, array: Array, vision: Any) -> Iterator[Named]:
     """By the older converter's own names, in which an MLP's first matrix is ffn_down."""
     name = re.sub(r"^(model\.)?(vision_tower\.)?(vision_model\.)?", "", name)
@@ -367,6 +382,7 @@ CHANGES: dict[str, Callable[[str, Array, Any], Iterator[Named]]] = {
     "gemma4-both-ways": _gemma4,
     "smolvlm": _smolvlm,
     "internvl": _internvl,
+    "llama4": _llama4,
     "llava": _llava,
     "llava_onevision": _llava,
     "mistral3": _pixtral,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 from tests.compiler.audio.input_checkpoints import GEMMA4_TOWER as GEMMA4_HEARS
-from tests.compiler.checkpoint.test_gguf_architectures import check_equal
+from tests.compiler.checkpoint.test_gguf_architectures import LLAMA4_LAYERS, check_equal
 from tests.compiler.models.helpers.checkpoints import GEMMA4, SMALL
 from tests.compiler.vision import mmproj_of
 from tests.compiler.vision.checkpoints import (
@@ -36,6 +37,7 @@ from tests.compiler.vision.checkpoints import (
     GEMMA4_TOWER,
     IMAGE,
     _saved,
+    llama4,
     qwen3_vl_moe,
 )
 from tests.compiler.vision.inputs import pictures
@@ -46,15 +48,28 @@ NOT_IN_FILES = ("image_token", "resample")
 """What the converter does not write: that of the published checkpoints is taken."""
 
 
+OWN = {
+    "qwen3_vl_moe": partial(qwen3_vl_moe, dense=()),
+    "llama4": partial(llama4, text=LLAMA4_LAYERS),
+}
+"""Families with other layers in llama.cpp's files."""
+
+
 def save(family: str, folder: Path, whole: bool = False) -> None:
     """llama.cpp's files have experts in every layer or in none, and the token in whose place Gemma
-    4 looks up what it adds to images is 0. The output of a tower's last layer is taken; LLaVA's is
-    not computed, unless the tower is to be `whole`."""
-    qwen3_vl_moe(folder, dense=()) if family == "qwen3_vl_moe" else FAMILIES[family](folder)
+    4 looks up what it adds to images is 0; Llama 4's rope and tiles are those of published ones.
+    The output of a tower's last layer is taken; LLaVA's is not computed, unless the tower is to be
+    `whole`."""
+    OWN.get(family, FAMILIES[family])(folder)
     config = json.loads((folder / "config.json").read_text())
     if family == "gemma4":
         config["text_config"]["pad_token_id"] = 0
         (folder / "config.json").write_text(json.dumps(config))
+    if family == "llama4":
+        config["vision_config"]["rope_parameters"]["rope_theta"] = 10000.0
+        (folder / "config.json").write_text(json.dumps(config))
+        file = folder / "preprocessor_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "max_patches": 16}))
     if "vision_feature_layer" in config and (whole or family != "llava"):
         (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": -1}))
 
@@ -269,6 +284,22 @@ def test_a_vocabulary_without_the_images_token_is_refused(pair: Path, tmp_path: 
     model.write_bytes(data.replace(b"<|image_pad|>", b"<|imagE_pad|>"))
     with pytest.raises(UnsupportedError, match="has no '<|image_pad|>'".replace("|", r"\|")):
         open_checkpoint(model, pair / "gguf" / "mmproj-Some-VL-Q4_K_M-f16.gguf")
+
+
+def test_another_name_of_a_norm_of_llama_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of Gemma 4, which converters give it since they know Gemma 4."""
+    save("llama4", tmp_path)
+    model, tower = write_pair(tmp_path, "llama4")
+    made, wanted = mmproj_of._tensors, tower_of(open_checkpoint(model))
+    monkeypatch.setattr(
+        mmproj_of,
+        "_tensors",
+        lambda *given: {n.replace("ln2", "attn_post_norm"): a for n, a in made(*given).items()},
+    )
+    found = tower_of(open_checkpoint(model, write_mmproj(tmp_path, tower, "llama4")))
+    assert wanted is not None and found is not None
+    assert "v.blk.1.attn_post_norm.bias" in found.tensors.base.found
+    assert wanted.tensors.shapes == found.tensors.shapes
 
 
 def test_files_with_the_older_names_of_matrices(tmp_path: Path) -> None:

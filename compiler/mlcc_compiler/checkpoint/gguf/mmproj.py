@@ -303,7 +303,7 @@ def _check_sizes(path: Path, keys: Keys, vision: Config) -> None:
             f"{path}: is of {layers} layers and has no tensor {last!r}; fetch it again"
         )
     shape = keys.shapes.get("v.patch_embd.weight", ())
-    if shape[-2:] != (patch, patch):
+    if shape[-2:] != (patch, patch) and shape[1:] != (3 * patch**2,):
         raise CheckpointError(
             f"{path}: has patches of {patch} pixels a side and a 'v.patch_embd.weight' of the "
             f"shape {[*shape]}; fetch it again"

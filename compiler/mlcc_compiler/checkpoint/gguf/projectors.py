@@ -136,6 +136,24 @@ def _internvl_processor(keys: Keys, vision: Config) -> Config:
     return {"resample": _BICUBIC, "size": size, "max_patches": most}
 
 
+def _llama4(keys: Keys, vision: Config, text: Config) -> Config:
+    """Widths of the adapter follow from its tensors."""
+    adapter, out = (f"mm.model.mlp.{i}.weight" for i in (1, 2))
+    vision |= {
+        "hidden_act": "gelu",
+        "pixel_shuffle_ratio": 1 / _size(keys, "projector.scale_factor", 2),
+        "projector_input_dim": keys.shapes.get(adapter, (0,))[0],
+        "projector_output_dim": keys.shapes.get(out, (0,))[0],
+        "vision_output_dim": keys.shapes.get("mm.model.fc.weight", (0,))[-1],
+    }
+    return {"model_type": "llama4"}
+
+
+def _llama4_processor(keys: Keys, vision: Config) -> Config:
+    side = vision["image_size"]
+    return {"resample": _BILINEAR, "size": {"height": side, "width": side}, "max_patches": 16}
+
+
 def _llava(keys: Keys, vision: Config, text: Config) -> Config:
     """CLIP's towers have a class token, SigLIP's (LLaVA-OneVision) have none. The file ends with
     the layer whose output is taken, unless it names an earlier one."""
@@ -323,6 +341,33 @@ PROJECTORS: dict[str, Projector] = {
         exact={
             "v.class_embd": "vision_tower.embeddings.cls_token",
             "v.position_embd": "vision_tower.embeddings.position_embedding.weight",
+        },
+    ),
+    "llama4": Projector(
+        texts=("llama4",),
+        image_token="<|patch|>",
+        outer={
+            "v.patch_embd": "vision_model.patch_embedding.linear",
+            "v.pre_ln": "vision_model.layernorm_pre",
+            "v.post_ln": "vision_model.layernorm_post",
+            "mm.model.mlp.1": "vision_model.vision_adapter.mlp.fc1",
+            "mm.model.mlp.2": "vision_model.vision_adapter.mlp.fc2",
+            "mm.model.fc": "multi_modal_projector.linear_1",
+        },
+        layer={
+            **_SIGLIP_LAYER,
+            "ln1": "input_layernorm",
+            "ln2": "post_attention_layernorm",
+            "attn_post_norm": "post_attention_layernorm",  # by converters that know Gemma 4
+            "attn_out": "self_attn.o_proj",
+        },
+        layers="vision_model.model.layers",
+        root="vision_model.",
+        config=_llama4,
+        processor=_llama4_processor,
+        exact={
+            "v.class_embd": "vision_model.class_embedding",
+            "v.position_embd.weight": "vision_model.positional_embedding_vlm",
         },
     ),
     "mlp": Projector(

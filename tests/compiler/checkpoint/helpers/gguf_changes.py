@@ -94,6 +94,8 @@ def _mixtures(name: str, array: Array, config: Config) -> list[Named] | None:
             return [(f"{prefix}ffn_gate{kind}.weight", gate), (f"{prefix}ffn_up{kind}.weight", up)]
         if name.endswith(f"{part}.output_linear.weight"):
             return [(f"{prefix}ffn_down{kind}.weight", array)]
+    if config["model_type"] == "llama4_text" and ".experts." in name:
+        array = array.swapaxes(-1, -2)
     if config["model_type"] == "gemma4_text":
         return _gemma4(name, array, prefix)
     if name.endswith(".experts.gate_up_proj") and config["model_type"] != "gpt_oss":

@@ -159,6 +159,16 @@ def _granite(config: Config) -> Keys:
     }
 
 
+def _llama4(config: Config) -> Keys:
+    whole = all(kind == "full_attention" for kind in config["layer_types"])
+    return _llama(config) | {
+        "feed_forward_length": config["intermediate_size_mlp"],
+        "interleave_moe_layer_step": config["interleave_moe_layer_step"],
+        "expert_feed_forward_length": config["intermediate_size"],
+        "attention.sliding_window": 0 if whole else None,
+    }
+
+
 def _ministral3(config: Config) -> Keys:
     rope = config["rope_parameters"]
     return _llama(config) | {
@@ -391,6 +401,7 @@ MORE: dict[str, Callable[[Config], Keys]] = {
     **dict.fromkeys(("llama", "smollm3"), _llama),
     "mistral": _mistral,
     "mixtral": _mistral,
+    "llama4_text": _llama4,
     "ministral3": _ministral3,
     **dict.fromkeys(("gemma2", "gemma3_text", "phi3"), _gemma2),
     "gemma4_text": _gemma4,

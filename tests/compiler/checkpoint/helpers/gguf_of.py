@@ -28,6 +28,7 @@ Formats = Callable[[str], str]
 ARCHITECTURES = {
     "mistral": "llama",
     "mixtral": "llama",
+    "llama4_text": "llama4",
     "ministral3": "mistral3",
     "granitemoeshared": "granitemoe",
     "granitemoehybrid": "granitehybrid",
@@ -142,13 +143,13 @@ def frequencies(config: Mapping[str, Any]) -> dict[str, list[float]]:
         return {f"rope_factors_{k}.weight": rope[f"{k}_factor"] for k in ("short", "long")}
     if rope.get("rope_type") != "llama3":
         return {}
-    width = config["hidden_size"] // config["num_attention_heads"]
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     found = []
     for i in range(0, width, 2):  # Llama 3.1's rule, as published
         wave = 2 * np.pi * rope["rope_theta"] ** (i / width)
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         turns = rope["original_max_position_embeddings"] / wave
-        smooth = np.clip((turns - low) / (high - low), 0, 1)
+        smooth = np.clip((turns - low) / (high - low or 1e-9), 0, 1)
         found.append(float(1 / ((1 - smooth) / rope["factor"] + smooth)))
     return {"rope_freqs.weight": found}
 
@@ -190,7 +191,8 @@ def mapped(names: gguf.TensorNameMap, name: str) -> str:
         return name
     if ".feed_forward.experts." in name or ".block_sparse_moe.experts." in name:
         layer, part = re.findall(r"layers\.(\d+)\..*experts\.(\w+\.weight)", name)[0]
-        name = f"layers.{layer}.feed_forward.experts.{part}"
+        old = part.startswith("w")
+        name = f"{'' if old else 'model.'}layers.{layer}.feed_forward.experts.{part}"
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, f"the gguf package knows no name for {name}"
     return found

@@ -42,7 +42,7 @@ SPARSE = {"first_k_dense_replace": 0}
         ("llama", {"rope_scaling": "linear"}, "'rope_scaling' must be an object"),
         ("llama", {"rope_scaling": {"type": "linear", "factor": 0}}, "'factor'"),
         ("llama", {"rope_scaling": {"type": "linear", "factor": [2]}}, "'factor'"),
-        ("llama", {"rope_scaling": {**LLAMA3, "low_freq_factor": 4}}, "'low_freq_factor'"),
+        ("llama", {"rope_scaling": {**LLAMA3, "low_freq_factor": 5}}, "'low_freq_factor'"),
         ("llama", {"rope_scaling": {**LLAMA3, "factor": -1}}, "'factor'"),
         ("llama", {"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2}}, "not fit"),
         ("mistral", {"sliding_window": 0}, "'sliding_window'"),

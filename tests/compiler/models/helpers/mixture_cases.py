@@ -15,6 +15,15 @@ GRANITE = {
     "logits_scaling": 0.5,
 }
 FIVE_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32}
+LLAMA4_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 1000.0,
+    "factor": 16.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 32,
+}
+"""Scout's: nothing is between long and short waves."""
 ROPE = {
     "rope_type": "yarn",
     "rope_theta": 1000.0,
@@ -66,6 +75,7 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
             "head_dim": 32,
             "moe_layers": [0, 2],
             "no_rope_layers": [1, 0, 1],
+            "rope_parameters": LLAMA4_ROPE,
         },
     ),
     "granitemoe": ("GraniteMoeConfig", {**GRANITE, **FIVE_EXPERTS}),

@@ -8,6 +8,7 @@ from mlcc_compiler.checkpoint.gguf.family import LAYER, Config, Family, rotary_o
 from mlcc_compiler.checkpoint.gguf.keys import Keys
 
 _ROUTED = {**LAYER, "ffn_gate_inp": "mlp.gate"}
+_MAVERICKS_EXPERTS = 128
 
 
 def biases(keys: Keys, config: Config) -> None:
@@ -133,6 +134,29 @@ def _qwen3moe(keys: Keys, config: Config) -> None:
     config.setdefault("intermediate_size", config.get("moe_intermediate_size"))
 
 
+def _llama4(keys: Keys, config: Config) -> None:
+    """llama.cpp hard-codes which layers turn, and tells Maverick, whose queries and keys are not
+    normed, by its 128 experts. A window of 0 stands for attention to all tokens in all layers,
+    each of which turns."""
+    biases(keys, config)
+    experts, layers = config.setdefault("num_experts", 0), config["num_hidden_layers"]
+    whole = config.pop("sliding_window", None) == 0
+    config |= {
+        "model_type": "llama4_text",
+        "intermediate_size_mlp": config["intermediate_size"],
+        "intermediate_size": config.get("moe_intermediate_size", config["intermediate_size"]),
+        "num_local_experts": experts,
+        "use_qk_norm": experts != _MAVERICKS_EXPERTS,
+        "attn_temperature_tuning": not whole,
+        "no_rope_layers": [int(whole or (i + 1) % 4 != 0) for i in range(layers)],
+    }
+    if whole:
+        config["attention_chunk_size"] = None
+    step = keys.largest("interleave_moe_layer_step") or 1
+    config["moe_layers"] = list(range(step - 1, layers, step)) if experts else []
+    routed(keys, "sigmoid")
+
+
 def _olmoe(keys: Keys, config: Config) -> None:
     config |= {"model_type": "olmoe", "norm_topk_prob": False}
 
@@ -201,6 +225,7 @@ _BEHIND_DENSE = {**_ROUTED, **shared_of("mlp.shared_experts"), **_BIAS_OF_CHOICE
 
 FAMILIES = {
     "llama": Family(_ROUTED, _llama, orders=rotary_orders),
+    "llama4": Family(_MIXTRAL, _llama4),
     "mistral3": Family(LAYER, _mistral3, orders=rotary_orders),
     "smollm3": Family(LAYER, _smollm3, orders=rotary_orders),
     "granite": Family(LAYER, _granite, orders=rotary_orders),
