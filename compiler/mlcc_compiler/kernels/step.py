@@ -30,6 +30,11 @@ class Step:
         """
         return self.words[self.layout.header.at(name)]
 
+    @property
+    def prompts(self) -> Expr:
+        """How many of the last sequences compute tokens of their prompts."""
+        return self.sequence(self.count("sequences"), "length")
+
     def token(self, i: Expr, column: str) -> Expr:
         """A column of token i."""
         return self._value(self.layout.tokens, i, column)

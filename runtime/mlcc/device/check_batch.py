@@ -157,6 +157,7 @@ def _check_adapters(batch: Batch) -> None:
 
 def _spans(batch: Batch) -> Iterator[Span]:
     table = batch.layout.sequences
+    require(0 <= batch.num_prompts <= batch.num_sequences, f"{batch.num_prompts} prompts")
     first = _rising(batch, "first_token", batch.num_tokens, "tokens")
     lengths = batch.column(table, "length")
     caches = [_caches(batch, g, group) for g, group in enumerate(batch.layout.groups)]

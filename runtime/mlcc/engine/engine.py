@@ -246,7 +246,7 @@ class Engine:
     def _plan_step(self, into: memoryview | None) -> Batch | None:
         """A step from the scheduler."""
         self._decode_step, scheduler = None, self._scheduler
-        chunks = scheduler.schedule(self._steps)
+        chunks = step_order(scheduler.schedule(self._steps))
         if self._draft_runner is not None:
             self._draft_runner.finish_round(chunks)
         if not chunks:
@@ -255,7 +255,7 @@ class Engine:
         batch, rows, self._adjusted = pack(chunks, self._steps, layout, pools, into, self.media)
         scheduler.prefix_reuse.step_planned(chunks)
         if isinstance(self._draft_runner, MtpRunner):
-            self._draft_runner.step_planned(step_order(chunks))
+            self._draft_runner.step_planned(chunks)
         tokens = batch.num_tokens if scheduler.decode_only else 0
         waited = scheduler.draft_planner.waited
         self._in_flight.append(Step(rows, tokens, scheduler.num_decoding, waited))

@@ -77,6 +77,7 @@ COLUMNS = [
     (word(H, "top_logprobs"), (0, 2, 4, 21)),
     *((word(S, "first_token", s), (SMALL, -1, 3, 8, LARGE)) for s in range(3)),
     *((word(S, "length", s), (SMALL, -1, 0, 5, 49, LARGE)) for s in range(2)),
+    (word(S, "length", 2), (SMALL, -1, 3, LARGE)),
     *((word(S, f"first_page.{g}", s), (SMALL, -1, 1, 9, LARGE)) for g in (0, 1) for s in range(3)),
     *((word(S, "page_number.1", s), (SMALL, -1, 2, LARGE)) for s in range(2)),
     *((word(S, "slot_in.2", s), (SMALL, -2, 6, LARGE)) for s in range(2)),

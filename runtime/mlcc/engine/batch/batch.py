@@ -87,6 +87,12 @@ class Batch:
         return self.words[4]
 
     @property
+    def num_prompts(self) -> int:
+        """Sequences, the last of the step, that compute tokens of their prompts."""
+        table = self.layout.sequences
+        return self.words[table.at("length") + table.width * self.num_sequences]
+
+    @property
     def adapted(self) -> int:
         """Sequences with a LoRA adapter."""
         layout = self.layout
@@ -390,10 +396,11 @@ class BatchWriter:
         table.pack_into(self._words, at, group, source, destination)
         self._copies += 1
 
-    def finish(self) -> Batch:
-        """The step. Its last entry closes the lists of the last sequence."""
+    def finish(self, prompts: int = 0) -> Batch:
+        """The step. Its last entry closes the lists of the last sequence. prompts: how many of the
+        last sequences compute tokens of their prompts."""
         layout, words = self._layout, self._words
-        record, begins = [self._tokens, 0], []
+        record, begins = [self._tokens, prompts], []
         at = layout.pages.offset
         for group, pages in zip(layout.groups, self._lists, strict=True):
             if not group.has_pages:

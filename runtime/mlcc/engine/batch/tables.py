@@ -38,7 +38,10 @@ step runs `forward_mtp`, the layer alone, instead of `forward`."""
 TOKENS = ("id", "position", "sequence")
 """A negative id -1 - i stands for "the token sampled for row i of the previous step"."""
 SEQUENCES = ("first_token", "length")
-"""length: tokens of the sequence once this step is done."""
+"""length: tokens of the sequence once this step is done. In the entry after the last: how many of
+the last sequences compute tokens of their prompts. So that it does not matter how a prompt is cut
+into chunks, kernels choose how they compute by that, and not by the number of tokens; 0, as from
+older engines, leaves them to choose."""
 ADAPTED = ("adapted",)
 """Added to the header of a model with LoRA slots, last: sequences that use one."""
 ADAPTER = ("adapter", "adapter_rank")

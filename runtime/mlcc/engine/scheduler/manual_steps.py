@@ -29,9 +29,10 @@ class ManualSteps:
         *,
         every_row: bool = False,
         top_logprobs: int = 0,
+        prompts: bool = False,
     ) -> Batch:
         """A greedy step that adds these tokens to the given sequences, with logits after the last
-        token of each, or after every token."""
+        token of each, or after every token. prompts: whether they are tokens of prompts."""
         held = [self._room(s, len(ids)) for s, ids in tokens.items()]
         writer = BatchWriter(self.capacity.layout)
         for (s, ids), caches in zip(tokens.items(), held, strict=True):
@@ -40,7 +41,7 @@ class ManualSteps:
                 writer.row(first + i, top_logprobs=top_logprobs)
             self.pools.advance(caches)
             self.lengths[s] += len(ids)
-        return writer.finish()
+        return writer.finish(len(tokens) if prompts else 0)
 
     def mtp_step(self, tokens: Sequence[int], position: int, hidden_rows: array[int]) -> Batch:
         """A step of `forward_mtp` for the first sequence, with logits after every token. Each token

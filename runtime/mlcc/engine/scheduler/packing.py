@@ -95,10 +95,7 @@ def pack(
     media: MediaEmbeddings,
 ) -> tuple[Batch, list[Row], list[AdjustedSequence]]:
     """The batch of `step`, its logit rows, and the rows with adjustments. Marks the tokens as
-    computed.
-
-    Single tokens come first, so that a device can treat decode and prefill apart.
-    """
+    computed. chunks: in `step_order`."""
     writer = BatchWriter(layout, into)
     has_states = any(not group.has_pages for group in layout.groups)
     rows: list[Row] = []
@@ -106,7 +103,9 @@ def pack(
     for copy in pools.copies:
         writer.copy(*copy)
     pools.clear_copies()
-    for seq, count in step_order(chunks):
+    prompts = 0
+    for seq, count in chunks:
+        prompts += _of_prompt(seq)
         ids, columns = _tokens(seq, count), NO_COLUMNS
         if seq.media and seq.media[-1].end > seq.computed:
             ids = media.placed(int32(ids), seq.media, seq.computed)
@@ -127,7 +126,7 @@ def pack(
                 _sample(writer, seq, last + drafted, drafted, -1, adjusted)
             seq.pending += 1 + len(seq.draft)
             rows.append(Row(seq, draft=seq.draft))
-    return writer.finish(), rows, adjusted
+    return writer.finish(prompts), rows, adjusted
 
 
 def _sample(
@@ -174,8 +173,14 @@ def _prompt_rows(writer: BatchWriter, seq: TokenSequence, first: int, count: int
 
 
 def step_order(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The chunks in the order in which a step has them: single tokens first."""
-    return sorted(chunks, key=lambda chunk: chunk[1] > 1)
+    """Chunks to pack in the order in which a step has them: those of prompts last, so that a device
+    can treat decode and prefill apart, and of both single tokens first."""
+    return sorted(chunks, key=lambda chunk: (_of_prompt(chunk[0]), chunk[1] > 1))
+
+
+def _of_prompt(seq: TokenSequence) -> bool:
+    """Whether the next tokens to compute begin within the prompt."""
+    return seq.computed < seq.prompt_tokens
 
 
 def _tokens(seq: TokenSequence, count: int) -> Sequence[int]:
@@ -268,9 +273,12 @@ class DecodeStep:
         return [(g, group) for g, group in enumerate(self._layout.groups) if group.has_pages]
 
     def _clear_first_step(self) -> None:
-        """Clear what only the first step had: copies, and states read from another slot."""
+        """Clear what only the first step had: copies, prompts, and states read from another
+        slot."""
         layout = self._layout
         self._image[layout.header.at("copies")] = 0
+        lengths = layout.sequences
+        self._image[lengths.at("length") + lengths.width * len(self.sequences)] = 0
         for g, group in enumerate(layout.groups):
             if not group.has_pages:
                 slots = int32([_state(seq, g).write for seq in self.sequences])

@@ -105,6 +105,8 @@ void check_group(const Layout& layout, const int32_t* words, const Step& step, s
 void check_tokens(const Layout& layout, const int32_t* words, const Step& step, int32_t previous_rows) {
   const Table& table = layout.tokens;
   rises(layout.sequences, words, sequences::first_token, step.sequences, step.tokens, "tokens that do not rise");
+  within(layout.sequences.entry(words, step.sequences)[sequences::length], 0, int64_t{step.sequences} + 1,
+         "more prompts than sequences");
   const int32_t* at = words + table.offset;
   all_within(at + tokens::id, step.tokens, table.width, -previous_rows,
              layout.bounds.vocabulary + layout.embeddings, "a token out of range");

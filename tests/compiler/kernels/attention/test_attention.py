@@ -22,6 +22,7 @@ from tests.compiler.kernels.cases.attention import (
     Case,
     Inputs,
     alone,
+    in_chunks,
     in_pieces,
     inputs,
 )
@@ -137,6 +138,14 @@ def test_tokens_have_the_same_bits_together_and_one_by_one(cpu: Cpu) -> None:
         in_pieces(Case(dtype="float16"), 16, keys, lambda given: attend(given, cpu))
     if cpu is BEST:
         in_pieces(Case(window=100), 40, 140, attend)
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+def test_tokens_of_a_prompt_have_the_same_bits_in_any_chunks(cpu: Cpu) -> None:
+    in_chunks(Case(dtype="float16"), 100, 264, lambda given: attend(given, cpu))
+    if cpu is BEST:
+        in_chunks(Case(window=100), 120, 300, attend)
+        in_chunks(Case(heads=4, kv_heads=4), 60, 200, attend)
 
 
 def test_no_sequences() -> None:

@@ -25,7 +25,15 @@ from mlcc_compiler.kernels.cpu.attention.blocking import FEW, Blocking
 from mlcc_compiler.kernels.cpu.attention.sequences import FEW_TOKENS
 from mlcc_compiler.kernels.cpu.isa import bf16_pairs, isa
 from tests.compiler.kernels.attention.test_kv_int8 import bound as bound_of_few
-from tests.compiler.kernels.cases.attention import MIXED, Case, Inputs, alone, in_pieces, inputs
+from tests.compiler.kernels.cases.attention import (
+    MIXED,
+    Case,
+    Inputs,
+    alone,
+    in_chunks,
+    in_pieces,
+    inputs,
+)
 from tests.compiler.kernels.cases.cpu_kernels import (
     AVX512,
     AVX512_AMX,
@@ -96,13 +104,15 @@ def few_rows(given: Inputs) -> Any:
     """bool[n, 1, 1]: the tokens of sequences that are not rounded, and those of no sequence."""
     case, few = given.case, np.ones(len(given.q), bool)
     ends = StepView(given.batch).lists(case.layout.group).first_token
-    for begin, end in pairwise(ends):
+    for begin, end in pairwise(ends[: len(ends) - given.batch.num_prompts]):
         few[begin:end] = end - begin <= FEW_TOKENS and case.shape.group <= FEW
+    first = ends[-1 - given.batch.num_prompts]
+    few[first : ends[-1]] = False
     return few[:, None, None]
 
 
-def check(case: Case, sequences: Any, seed: int = 0) -> None:
-    given = inputs(case, sequences, seed, padding=2)
+def check(case: Case, sequences: Any, seed: int = 0, prompts: int = 0) -> None:
+    given = inputs(case, sequences, seed, 2, prompts)
     wanted, bound = expected(given)
     assert np.isfinite(wanted).all()
     assert (np.abs(attend(given) - wanted) <= bound).all()
@@ -231,6 +241,20 @@ def test_tokens_have_the_same_bits_together_and_one_by_one(cpu: Cpu) -> None:
     in_pieces(Case(dtype="float16"), 16, 264, attend)
     in_pieces(Case(window=100, dtype="int8"), 40, 140, attend)
     in_pieces(Case(heads=32, kv_heads=2, dim=32, dtype="float16"), 16, 264, attend)
+
+
+@LEVELS
+def test_tokens_of_a_prompt_have_the_same_bits_in_any_chunks(cpu: Cpu) -> None:
+    """Few of them are rounded as many are. With pages of 16, AMX begins windows at whole steps."""
+    in_chunks(Case(dtype="float16"), 100, 264, attend)
+    in_chunks(Case(window=100, dtype="int8"), 120, 300, attend)
+    in_chunks(Case(heads=32, kv_heads=2, dim=32, dtype="float16"), 60, 200, attend)
+
+
+@LEVELS
+def test_few_tokens_of_prompts(cpu: Cpu) -> None:
+    check(Case(dtype="float16"), MIXED, prompts=6)
+    check(Case(window=20, dtype="float16"), (*MIXED, (1, 1500)), prompts=9)
 
 
 @LEVELS

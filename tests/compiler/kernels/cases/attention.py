@@ -153,8 +153,8 @@ def key_rows(pages: Any) -> Any:
     return out
 
 
-def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:
-    """A step of these sequences, with so many tokens behind its own.
+def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0, prompts: int = 0) -> Inputs:
+    """A step of these sequences, the last `prompts` of prompts, with so many tokens behind its own.
 
     Of a window group some lists begin with a page that has slid out already.
     """
@@ -180,7 +180,7 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Input
             if scales is not None:
                 values, scales[ids[i - slid[s]], :, :, :used] = twin.round_heads(values)
             pages[ids[i - slid[s]], :, :, :used] = values
-    batch = _step(case, sequences, lists, poisoned, rng)
+    batch = _step(case, sequences, lists, poisoned, rng, prompts)
     count = batch.num_tokens + padding
     q = rng.standard_normal((count, case.heads, case.dim)).astype(np.float32) * 2
     entries = batch.num_pages(case.layout.group)
@@ -197,7 +197,9 @@ def alone(given: Inputs, s: int, begin: int = 0, end: int | None = None) -> Inpu
     pages = PageList(int32(ids.tolist()), int(own.page_number[s]))
     end = last - first if end is None else end
     keys = own.length[s] - (last - first) + end
-    batch = _step(case, [(end - begin, keys)], [pages], [0], np.random.default_rng(s))
+    of_prompt = int(s >= given.batch.num_sequences - given.batch.num_prompts)
+    sequence, rng = (end - begin, keys), np.random.default_rng(s)
+    batch = _step(case, [sequence], [pages], [0], rng, of_prompt)
     q = given.q[first + begin : first + end]
     return Inputs(case, q, given.pages, given.scales, batch, 1, len(ids))
 
@@ -208,7 +210,12 @@ def _unseen(case: Case, queries: int, keys: int) -> int:
 
 
 def _step(
-    case: Case, sequences: Any, lists: list[PageList], poisoned: list[int], rng: np.random.Generator
+    case: Case,
+    sequences: Any,
+    lists: list[PageList],
+    poisoned: list[int],
+    rng: np.random.Generator,
+    prompts: int = 0,
 ) -> Batch:
     """The lists of the groups before name poisoned pages only."""
 
@@ -227,7 +234,7 @@ def _step(
         count, start = int(queries), int(keys - queries)
         columns = _visible(start, count, rng, case.windows) if case.images else {}
         writer.sequence(int32([1]) * count, start, caches, columns=columns)
-    return writer.finish()
+    return writer.finish(prompts)
 
 
 def _visible(start: int, count: int, rng: np.random.Generator, windows: bool) -> dict[str, Any]:
@@ -254,3 +261,15 @@ def in_pieces(case: Case, tokens: int, keys: int, attend: Callable[[Inputs], Any
         ends = [*range(count, tokens, count), tokens]
         found = [attend(alone(given, 0, begin, end)) for begin, end in pairwise([0, *ends])]
         np.testing.assert_array_equal(np.concatenate(found), one_by_one)
+
+
+def in_chunks(case: Case, tokens: int, keys: int, attend: Callable[[Inputs], Any]) -> None:
+    """Whether `tokens` tokens of a prompt have the same bits as a whole and in chunks of 1 to 64.
+    Raises AssertionError."""
+    given = inputs(case, ((tokens, keys),), prompts=1)
+    whole, rng = attend(given), np.random.default_rng(tokens)
+    for longest in (4, 16, 64):
+        ends = np.cumsum(rng.integers(1, longest + 1, tokens))
+        cuts = [0, *ends[ends < tokens].tolist(), tokens]
+        found = [attend(alone(given, 0, begin, end)) for begin, end in pairwise(cuts)]
+        np.testing.assert_array_equal(np.concatenate(found), whole)

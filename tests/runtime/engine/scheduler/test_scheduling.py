@@ -60,7 +60,22 @@ def test_a_batch_in_full() -> None:
     assert rows(batch, "token") == [5], "b's prompt is not complete"
     assert (rows(batch, "temperature"), rows(batch, "top_k")) == ([0.5], [7])
     assert batch.sizes == (6, 2, 1, 3)
+    assert batch.num_prompts == 2
     assert batch.used_words == batch.layout.pages.offset + 3
+
+
+def test_prompts_are_last_and_counted() -> None:
+    """Also of one token, as only their first step is a prompt's; so is what is left of a prompt."""
+    engine = Engine(replace(SMALL, max_step_tokens=4))
+    engine.add(Request("a", [1, 2, 3, 4, 5]))
+    assert step(engine).num_prompts == 1
+    assert step(engine).num_prompts == 1
+    engine.add(Request("b", [6]))
+    batch = step(engine)
+    assert (batch.num_sequences, batch.num_prompts) == (2, 1)
+    assert tokens(batch, "position") == [5, 0]
+    batches = [step(engine) for _ in range(2)]
+    assert [(b.num_sequences, b.num_prompts) for b in batches] == [(2, 0), (2, 0)]
 
 
 def test_a_batch_of_all_kinds_of_groups() -> None:

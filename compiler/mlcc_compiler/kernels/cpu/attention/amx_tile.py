@@ -40,8 +40,13 @@ class AmxTile(Bf16Tile):
             attend(row, bind(T.min(tile.rows - row, TILE_ROWS)))
 
     def _load_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """Load a block of values; zero those up to the end of its last step."""
+        """Load a block of values; zero those in no page, and up to the end of its last step."""
         super()._load_values(tile, begin, size, scratch)
+        if self.cut.aligns_keys:
+            unseen = bind(T.floordiv(T.max(tile.first_key - begin, 0), 2))
+            with T.grid(unseen, self.cut.shape.head_dim // LANES) as (j, d):
+                zero = spread(T.int32(0), LANES)
+                store(scratch.pairs.values, zero, j, span(d * LANES, LANES))
         first = bind(T.floordiv(size + 1, 2))
         last = T.floordiv(size + (STEP - 1), STEP) * (STEP // 2)
         with T.grid(last - first, self.cut.shape.head_dim // LANES) as (j, d):

@@ -21,6 +21,7 @@ from math import log, log2
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.attention.blocking import (
+    KEY_STEP,
     KEYS,
     NO_SCORE,
     PAIR_ROWS,
@@ -46,7 +47,7 @@ from mlcc_compiler.kernels.cpu.isa.vector_math import (
 from mlcc_compiler.kernels.frame import Expr, store
 
 LANES = 16
-STEP = 2 * LANES  # keys whose weights are one vector
+STEP = KEY_STEP  # keys whose weights are one vector
 _VECTORS = 4  # of keys, or of dimensions, that PAIR_ROWS rows meet in registers
 _LOG2E = log2(euler)
 

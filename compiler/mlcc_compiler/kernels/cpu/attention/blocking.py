@@ -37,6 +37,7 @@ LINE = 64  # bytes of a cache line
 _PAIR_STEP = 64  # keys of a register tile, which may end behind a block
 PAIR_ROWS = 6  # query rows of one
 TILE_ROWS = 32  # query rows that AMX multiplies at once
+KEY_STEP = 32  # keys whose weighted values are summed at once
 FEW = 8  # query rows of tiles that multiply keys out of the pages, and not out of scratch
 NO_SCORE = -1e30  # below every score, and still finite
 KEYS, VALUES = 0, 1
@@ -83,6 +84,13 @@ class Blocking:
     def uses_amx(self) -> bool:
         """Whether those products are AMX's."""
         return self.isa.has_tiles and self.uses_bf16
+
+    @property
+    def aligns_keys(self) -> bool:
+        """Whether AMX's tiles begin at a whole step of keys, though the first may be in no page any
+        more: it sums the even and the odd keys of a step apart. (Pages of 48 and 80 are left as
+        they are: a chunk of a prompt then rounds as it is cut.)"""
+        return self.uses_amx and self.shape.slides and 2 * self.layout.page_size == KEY_STEP
 
     @property
     def key_columns(self) -> bool:
@@ -225,8 +233,11 @@ class Tile:
     """Position of the first token."""
     first_page: Expr
     """Word of the step that names the page of the sequence's first key."""
+    first_key: Expr
+    """The first key in a page that any query sees: earlier ones may be in no page."""
     begin: Expr
-    """First key, at the beginning of a page."""
+    """First key to compute, at the beginning of a page, or with `Blocking.aligns_keys` of a
+    step."""
     end: Expr
     """One past the last key."""
 
@@ -240,7 +251,8 @@ class Cache:
 
     def place(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
         """(page, offset in it) of a key of the tile's sequence."""
-        index = tile.first_page + T.floordiv(key, self.cut.layout.page_size)
+        held = T.max(key, tile.first_key) if self.cut.aligns_keys else key
+        index = tile.first_page + T.floordiv(held, self.cut.layout.page_size)
         page = bind(T.Cast("int64", self.words[index]))
         return page, bind(T.floormod(key, self.cut.layout.page_size))
 

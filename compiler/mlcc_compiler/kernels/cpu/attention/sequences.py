@@ -1,17 +1,21 @@
 """How the sequences of a step are cut into tasks of attention: tiles of tokens and ranges of keys.
 
-A row's output has the same bits whatever else is in the step, and for up to `FEW_TOKENS` tokens of
-a sequence also whatever they are: decoded one by one or verified together, after other drafts. So
-where a tile, a range or a block begins depends on positions alone, and neither on where the
-sequence's tokens begin or end nor on the number of threads. What that adds to a row are keys that
-it does not see, whose weights are zero: no bit of a sum changes by them.
+A row's output has the same bits whatever else is in the step, and however the tokens of a sequence
+are cut into steps: a prompt's into chunks, and up to `FEW_TOKENS` others decoded one by one or
+verified together. So a step says which sequences compute tokens of their prompts, and where a tile,
+a range or a block begins depends on positions alone, and neither on where the sequence's tokens
+begin or end nor on the number of threads. What that adds to a row are keys that it does not see,
+whose weights are zero: no bit of a sum changes by them.
 
 - Tiles of few tokens begin at multiples of their height, so no tile has both sides of a position
   at which ranges become longer.
 - Ranges begin at multiples of their length, which the tile's position decides; blocks of keys
   within them at multiples of a block (`Blocking.blocks`).
-- Which of the kernels in `tile.py` computes a tile depends on how many tokens the sequence has, and
-  not on how many are left for its last tile.
+- Keys of a prompt's tokens are one range, as merging ranges rounds; its tiles begin anywhere, as no
+  row of many depends on the tile's others.
+- Which of the kernels in `tile.py` computes a tile depends on whether its tokens are a prompt's; of
+  others, and where a step says nothing of prompts, on how many tokens the sequence has, and not on
+  how many are left for its last tile.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcc_compiler.ir._tvm import T
-from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Tile
+from mlcc_compiler.kernels.cpu.attention.blocking import FEW, KEY_STEP, Blocking, Tile
 from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.step import Step
@@ -49,7 +53,7 @@ class Parts:
     tokens: Expr
     keys: Expr
     few: Expr
-    """Whether its tokens are few."""
+    """Whether its tokens are few, and none of a prompt."""
     tiles: Expr
     ranges: Expr
     """Of each tile."""
@@ -78,19 +82,25 @@ class PagedSequences:
         """Tokens of a sequence whose keys are cut into ranges, at most."""
         return max(FEW_TOKENS, self.cut.tokens)
 
+    @property
+    def decoding(self) -> Expr:
+        """Sequences that compute no tokens of their prompts; they are the first."""
+        return bind(self.count - _to_int64(self.step.prompts))
+
     def cut_up(self, s: Expr) -> Parts:
         """Emit how a sequence is cut."""
         first = bind(_to_int64(self.step.sequence(s, "first_token")))
         tokens = bind(_to_int64(self.step.sequence(s + 1, "first_token")) - first)
         keys = bind(_to_int64(self.step.sequence(s, "length")))
         height, most = self.cut.few_tokens, self.cut.tokens
-        position, few = keys - tokens, bind(_to_int64(T.And(tokens > 0, tokens <= FEW_TOKENS)))
+        position, decodes = keys - tokens, bind(_to_int64(s < self.decoding))
+        few = bind(decodes * _to_int64(T.And(tokens > 0, tokens <= FEW_TOKENS)))
         aligned = T.floordiv(keys + height - 1, height) - T.floordiv(position, height)
         tiles = T.Select(few > 0, aligned, T.floordiv(tokens + most - 1, most))
         length = self._range_length(self._begin(few, position), keys)
         seen = bind(T.floordiv(self._first_key(position), length))
         wanted = T.max(T.floordiv(keys + length - 1, length) - seen, 1)
-        split = T.Or(few > 0, tokens <= most)
+        split = T.Or(few > 0, T.And(decodes > 0, tokens <= most))
         ranges = bind(T.Select(split, wanted, T.int64(1)))
         return Parts(first, tokens, keys, few, bind(tiles), ranges)
 
@@ -110,7 +120,10 @@ class PagedSequences:
         length = self._range_length(begin, own.keys)
         page = bind(T.floordiv(key, cut.layout.page_size) * cut.layout.page_size)
         start = bind((T.floordiv(page, length) + part) * length)
-        whole = own.ranges == 1
+        whole, begin_key = own.ranges == 1, page
+        if cut.aligns_keys:
+            exact = T.And(own.few > 0, shape.group <= FEW)
+            begin_key = bind(T.Select(exact, page, self._aligned(page)))
         return Tile(
             token=token,
             rows=bind(count * shape.group),
@@ -118,7 +131,8 @@ class PagedSequences:
             head=head,
             position=position,
             first_page=self._page_word(s),
-            begin=bind(T.Select(whole, page, T.max(page, start))),
+            first_key=page,
+            begin=bind(T.Select(whole, begin_key, T.max(begin_key, start))),
             end=bind(T.Select(whole, end, T.min(start + length, end))),
         )
 
@@ -126,6 +140,11 @@ class PagedSequences:
         """Where the tile with this position begins; of many tokens, which begin anywhere."""
         height = self.cut.few_tokens
         return bind(T.Select(few > 0, T.floordiv(position, height) * height, position))
+
+    def _aligned(self, key: Expr) -> Expr:
+        """The latest key up to this one that begins a step of its block."""
+        block = T.floordiv(key, self.cut.block) * self.cut.block
+        return bind(block + T.floordiv(key - block, KEY_STEP) * KEY_STEP)
 
     def _range_length(self, begin: Expr, keys: Expr) -> Expr:
         """Keys of a range, whole pages, for the tile that begins at this position: all its rows
