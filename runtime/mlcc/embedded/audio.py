@@ -69,8 +69,6 @@ def prepare_sound_in_tab(js: Any, processor: AudioProcessor, sound: EncodedAudio
 class TabSound:
     """`SoundHost` in the event loop, in which other answers wait meanwhile."""
 
-    aligns = False
-
     def __init__(self, js: Any) -> None:
         self._js, self._kernels = js, PageKernels(js)
 

@@ -139,7 +139,7 @@ class LoopDriver(BaseDriver):
         count, clock = self.counters, perf_counter
         await self._fill()
         if not self._in_flight:
-            if not self._engine.has_work:  # cancelled while an image was encoded
+            if not self._engine.has_work:  # aligned, or cancelled while an image was encoded
                 return
             self._planning = True
             raise RuntimeError("the engine has requests and plans nothing; this is a bug")
@@ -162,6 +162,11 @@ class LoopDriver(BaseDriver):
     async def _fill(self) -> None:
         count, clock, media = self.counters, perf_counter, self._engine.media
         while len(self._in_flight) < self._executor.depth:
+            if self._engine.alignments:  # before pages are written
+                if self._in_flight:
+                    return
+                await self._align()
+                continue
             self._planning = True
             if media.to_encode:
                 if self._in_flight:  # rows are written between steps
@@ -182,6 +187,23 @@ class LoopDriver(BaseDriver):
             self._in_flight.append((self._executor.submit(packed), t2))
             count.pack_ms += (t2 - t1) * 1e3
             count.submit_ms += (clock() - t2) * 1e3
+
+    async def _align(self) -> None:
+        """Align the oldest answer that waits for it; only this answer fails if that does."""
+        alignment, t0 = self._engine.alignments.popleft(), perf_counter()
+        try:
+            if self._towers is None:
+                raise UnsupportedError("the model was opened without its tower")
+            capacity = self._engine.capacity
+            event = alignment.done(
+                await self._towers.token_rows(alignment, self._executor, capacity)
+            )
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            event = alignment.failed(public_error(error))
+        self.counters.wait_ms += (perf_counter() - t0) * 1e3
+        self._deliver([event])
 
     async def _encode_media(self) -> None:
         """Make the rows of one waiting image; the next step runs before the next image. Meanwhile

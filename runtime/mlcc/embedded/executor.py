@@ -104,6 +104,16 @@ class JsExecutor:
         """Await the result of an encoder step: float32, one row per text; has `tobytes`."""
         return to_python((await self._result(ticket)).vectors)
 
+    async def alignment(self, batch: Batch, width: int) -> bytes:
+        """As `AligningExecutor.alignment`, in order with the steps: f32[r, width]."""
+        packed = self.pack(batch)
+        try:
+            found = await self._js.align(packed.data, packed.sizes, width)
+        except Exception as error:
+            raise device_error(error) from error
+        weights: bytes = to_python(found).tobytes()
+        return weights
+
     async def _result(self, ticket: Ticket) -> Any:
         try:
             return await ticket

@@ -8,10 +8,12 @@ from typing import Any
 
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import AudioInfo, AudioInputInfo, VisionInfo
-from mlcc.embedded.bridge import to_bytes, typed_array
+from mlcc.embedded.bridge import to_bytes, to_python, typed_array
 from mlcc.embedded.executor import JsExecutor
 from mlcc.embedded.planning import capacity_of
-from mlcc.engine.batch.batch import BatchWriter
+from mlcc.engine.alignment import Alignment
+from mlcc.engine.batch.batch import BatchWriter, Capacity
+from mlcc.engine.batch.executor import no_alignment
 from mlcc.engine.request import AudioClip, AudioWindow, ImageTile
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.model.audio_tower import ClipStep, WindowStep
@@ -25,7 +27,7 @@ class TabTowers:
     their rows are computed by `encode`. Raises ArtifactError."""
 
     def __init__(self, text: ModelText, ports: Iterable[Any]) -> None:
-        heard = text.audio or text.audio_input
+        heard, self._audio = text.audio or text.audio_input, text.audio
         self._seeing: TabTower | None = None
         self._hearing: TabTower | None = None
         self.images: Any = None
@@ -42,6 +44,21 @@ class TabTowers:
                 self._seeing, self.images = made, port.images
             else:
                 self._hearing, self.sound = made, port.sound
+
+    async def token_rows(
+        self, alignment: Alignment, executor: JsExecutor, capacity: Capacity
+    ) -> tuple[int, ...]:
+        """The row of its window at which each token of an answer begins, as
+        `mlcc.model.alignment.token_rows`. executor, capacity: the model's. Raises UnsupportedError,
+        DeviceError."""
+        if (info := self._audio) is None or not info.alignment_heads:
+            raise no_alignment()
+        width = info.alignment_heads * info.rows
+        batches = alignment.batches(capacity)
+        weights = b"".join([await executor.alignment(batch, width) for batch in batches])
+        given, used = typed_array()(memoryview(weights)), min(alignment.rows, info.rows)
+        sizes = len(alignment.tokens), info.alignment_heads, info.rows, used
+        return tuple(to_python(self.sound.tokenRows(given, *sizes)).tolist())
 
     async def encode(self, tile: ImageTile | AudioWindow | AudioClip) -> bytes | None:
         """As `TabTower.encode`. Raises UnsupportedError without a tower of this kind."""

@@ -19,9 +19,6 @@ DECODES = 2
 class SoundHost(Protocol):
     """Makes windows of frames from a file. All methods raise MlccError."""
 
-    aligns: bool
-    """Whether the engine finds times of words."""
-
     async def decode(self, file: IO[bytes]) -> array[float]:
         """Mono samples at 16 kHz."""
         ...
@@ -37,8 +34,6 @@ class SoundHost(Protocol):
 
 class SoundThreads:
     """In threads: two hours of sound take seconds. Modules are imported when a recording comes."""
-
-    aligns = True
 
     async def decode(self, file: IO[bytes]) -> array[float]:
         from mlcc.multimodal.audio.sound import decode

@@ -60,8 +60,8 @@ class Transcriber:
         self, served: ServedModel, request: ApiRequest, fields: TranscriptionFields, task: str
     ) -> None:
         self.info = audio_of(served)
-        if fields.words:
-            _check_words(self.info, served)
+        if fields.words and not self.info.alignment_heads:
+            raise no_alignment()
         self.task, self._served, self._request, self._fields = task, served, request, fields
         self._left = served.clock(request, time.monotonic(), None)
         self._name = f"audio-{os.urandom(16).hex()}"
@@ -260,18 +260,6 @@ class Transcriber:
         ends = self._served.text.eos_ids
         tokens, mean = [t for t in ids if t not in ends], sum(logprobs) / max(1, len(logprobs))
         return Heard(tokens, mean, sampling.temperature, job.usage()[0].token_rows)
-
-
-def _check_words(info: AudioInfo, served: ServedModel) -> None:
-    """Raises UnsupportedError where no times of words are found."""
-    if not info.alignment_heads:
-        raise no_alignment()
-    if not served.sound.aligns:
-        raise UnsupportedError(
-            "a tab finds no times of words; ask for those of segments, or ask `mlcc serve`",
-            param="timestamp_granularities",
-            code="unsupported_parameter",
-        )
 
 
 class Heard(NamedTuple):

@@ -6,6 +6,7 @@ f32, a small random checkpoint, the oracle in float64.
 
 from __future__ import annotations
 
+import shutil
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from transformers import WhisperFeatureExtractor
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
 from mlcc.artifact.folder import Artifact
+from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import AudioWindow, Request, SamplingParams
 from mlcc.errors import UnsupportedError
@@ -27,14 +29,17 @@ from mlcc.loader import open_model
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from mlcc.multimodal.audio.frames import log_mel
+from mlcc.util import executor_library
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
-from mlcc_targets import Choices, get_target
+from mlcc_targets import Choices, Target, get_target
 from tests.compiler.audio.checkpoints import BINS, IDS, ROWS, SECONDS, START, whisper
 
 BOUND = 2e-4
 """Of log-probabilities; those of the oracle have a standard deviation near 2."""
+HALF_BOUND = 5e-3
+"""Of those, and of shares of attention, where pages are float16."""
 NEW = 12
 PROMPTS = (
     ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"],
@@ -181,8 +186,25 @@ def check(folder: Path, target: str) -> None:
 
 @pytest.mark.feature("whisper", "cpu", "runs")
 @pytest.mark.feature("word-times", "cpu", "runs")
-def test_transcripts_on_cpu_equal_transformers(tmp_path: Path) -> None:
+def test_transcripts_on_cpu_equal_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By TVM's package too, which opens model and tower on CUDA and Metal."""
     check(tmp_path, "cpu")
+    requests = [request_of(str(i), PROMPTS[i], sounds()[i]) for i in range(2)]
+    found = []
+    for name in ("compiled", "copy"):  # a process loads a file once
+        if name == "copy":
+            shutil.copytree(tmp_path / "compiled", tmp_path / name)
+            monkeypatch.setattr(executor_library, "why_absent", lambda: "not built")
+        model = open_model(tmp_path / name)
+        aligned = Aligned(model.executor)
+        found.append((answers(model, requests, aligned), aligned.rows))
+        assert isinstance(model.executor, TvmExecutor) == (name == "copy")
+        model.close()
+    assert found[0][1] == found[1][1]
+    for id, wanted in found[0][0].items():
+        assert [token for token, _ in wanted] == [token for token, _ in found[1][0][id]]
 
 
 @pytest.mark.feature("whisper", "reference", "runs")
@@ -198,13 +220,37 @@ def test_transcripts_on_vulkan_equal_transformers(tmp_path: Path) -> None:
     check(tmp_path, "vulkan")
 
 
+def check_close(folder: Path, row: Target) -> None:
+    """Three requests on a device whose pages are float16, beside the reference."""
+    whisper(folder)
+    requests = [request_of(str(i), PROMPTS[i], sounds()[i]) for i in range(len(PROMPTS))]
+    found, attention = [], []
+    for each in (row, get_target("reference")):
+        wanted = Options(quant="f32", max_batch=3, max_step_tokens=24, max_rows=5)
+        out = folder / each.name
+        model = open_model(compile_model(Checkpoint.open(folder), each, out, wanted, Progress()))
+        aligned = Aligned(model.executor)
+        found.append(answers(model, requests, aligned))
+        attention.append(aligned)
+        model.close()
+    for id, wanted_tokens in found[1].items():
+        got = found[0][id]
+        assert [token for token, _ in got] == [token for token, _ in wanted_tokens]
+        pairs = zip(got, wanted_tokens, strict=True)
+        assert max(abs(a - b) for (_, a), (_, b) in pairs) < HALF_BOUND
+        one, other = (each.weights[id] for each in attention)
+        assert np.abs(one - other).max() < HALF_BOUND * other.max()
+        rows = zip(*(each.rows[id] for each in attention), strict=True)
+        assert all(abs(a - b) <= 1 for a, b in rows)
+
+
 ELSEWHERE = ("webgpu", "cuda", "metal", "android")
 SHORT = ("metal",)
 """Compiled in every run, the others with --long."""
 
 
 def compiles(target: str) -> Any:
-    names = ("whisper",) if target == "webgpu" else ("whisper", "word-times")  # a tab refuses it
+    names = ("whisper", "word-times")
     marks = [pytest.mark.feature(name, target, "compiles") for name in names]
     return pytest.param(target, marks=marks if target in SHORT else [*marks, pytest.mark.long])
 

@@ -38,6 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("whisper")
     whisper(made)
     tokenizer = json.loads(letters(WORDS))  # a tab has no WordLevel
+    letter: dict[str, int] = tokenizer["model"]["vocab"]
+    spaced = {" " * (place % 3 == 0) + text: place for text, place in letter.items()}
+    tokenizer["model"]["vocab"] = spaced  # words of some letters
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     tokenizer["added_tokens"] = [
         {"id": number, "content": text, "special": True, **flags} for text, number in IDS.items()
@@ -63,16 +66,21 @@ def tab(model: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.feature("word-times", "webgpu", "runs")
 @pytest.mark.parametrize(
     ("seconds", "rate"), [pytest.param(1.2, 16000, marks=pytest.mark.long), (5.0, 44100)]
 )
-def test_segments_are_those_of_the_python_engine(
+def test_segments_and_words_are_those_of_the_python_engine(
     engine: Engine, tab: str, seconds: float, rate: int
 ) -> None:
     data, form = recording(seconds, 3, rate), {"language": "en", "response_format": "verbose_json"}
-    wanted: Any = engine.audio.transcriptions.create(file=data, **form).to_dict()
+    kinds = ["segment", "word"]
+    wanted: Any = engine.audio.transcriptions.create(
+        file=data, timestamp_granularities=kinds, **form
+    ).to_dict()
     url, file = f"{tab}/v1/audio/transcriptions", {"file": ("a.wav", data)}
-    response = httpx.post(url, data=form, files=file, timeout=120)
+    fields = {**form, "timestamp_granularities[]": kinds}
+    response = httpx.post(url, data=fields, files=file, timeout=120)
     assert response.status_code == 200, response.text
     found = response.json()
     assert found["text"] == wanted["text"]
@@ -80,6 +88,8 @@ def test_segments_are_those_of_the_python_engine(
         (s["start"], s["end"], s["tokens"]) for s in wanted["segments"]
     ]
     assert len(found["segments"]) > 1 if seconds > 2 else found["segments"]
+
+    assert found["words"] == wanted["words"] and len(found["words"]) > 20 * (seconds > 2)
 
 
 def test_a_stream_and_translations_by_openais_client(

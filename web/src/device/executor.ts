@@ -36,7 +36,14 @@ export type ExecutorPlan = Pick<
   Pick<Plan, 'row_width' | 'embeddings'>;
 
 /** Functions that only some steps call; encoders have no `sample`. */
-const OPTIONAL = ['sample', 'copy_pages', 'adjust', 'top_logprobs', 'forward_adapters'];
+const OPTIONAL = [
+  'sample',
+  'copy_pages',
+  'adjust',
+  'top_logprobs',
+  'forward_adapters',
+  'forward_align',
+];
 
 type StepFunctions = Readonly<
   Record<'copy' | 'adapted' | 'adjust' | 'top', LibraryFunction | undefined>
@@ -182,6 +189,16 @@ export class Executor {
     return result;
   }
 
+  /**
+   * Queue a step of known tokens. Resolves with what the alignment heads multiply the rows of its
+   * sound by, `width` numbers for each row of the step. Rejects as `submit` does.
+   */
+  align(data: Uint8Array, sizes: Int32Array, width: number): Promise<Float32Array<ArrayBuffer>> {
+    const result = this.aligned({ data, sizes, adjustments: undefined }, width);
+    this.tail = result.catch(() => undefined);
+    return result;
+  }
+
   /** Counts of WebGPU calls. */
   get counts(): Readonly<Counts> {
     return this.library.commands.counts;
@@ -207,7 +224,7 @@ export class Executor {
   private async queue(step: Step): Promise<StepResult> {
     this.faults.check();
     const previous = this.tail;
-    const { value: reading, fault } = this.record(step);
+    const { value: reading, fault } = this.record(() => this.step(step));
     const read = reading ? this.readback.read(reading) : this.emptyResult(previous);
     try {
       const [result] = await Promise.all([read, this.faults.final(fault)]);
@@ -224,10 +241,22 @@ export class Executor {
     return { tokens: new Int32Array(0), logprobs: new Float32Array(0) };
   }
 
-  private record(step: Step): Watched<Reading | undefined> {
+  private async aligned(step: Step, width: number): Promise<Float32Array<ArrayBuffer>> {
+    this.faults.check();
+    const { value: buffer, fault } = this.record(() => this.alignment(step, width));
+    try {
+      const read = this.readback.readAlone(buffer);
+      const [weights] = await Promise.all([read, this.faults.final(fault)]);
+      return weights;
+    } catch (error) {
+      throw await this.faults.explain(error, 'aligning words');
+    }
+  }
+
+  private record<T>(step: () => T): Watched<T> {
     const { library } = this;
     try {
-      return this.faults.watched('computing a step', () => library.scoped(() => this.step(step)));
+      return this.faults.watched('computing a step', () => library.scoped(step));
     } catch (error) {
       library.commands.drop();
       if (error instanceof MlccError) throw error;
@@ -238,8 +267,7 @@ export class Executor {
   /** Record and submit a step; returns its pending read, if it has results. */
   private step(step: Step): Reading | undefined {
     const { library } = this;
-    const [caches, weights] = [this.loaded.get('KV cache'), this.loaded.get('weights')];
-    if (!caches || !weights) throw new DeviceError('a step came before its cache and weights');
+    const { caches, weights } = this.held();
     const functions = this.functionsOf(step);
     const staged = this.staging.stage(step);
     functions.copy?.(staged.step, library.shape([headerOf(step.data, 'copies')]), caches.list);
@@ -252,6 +280,28 @@ export class Executor {
     const reading = rows > 0 ? this.sampleTokens(logits, staged, functions, rows) : undefined;
     library.commands.flush();
     return reading;
+  }
+
+  /** Record and submit a step for the weights of the alignment heads; returns their pending read. */
+  private alignment(step: Step, width: number): GPUBuffer {
+    const { library, readback } = this;
+    const { caches, weights } = this.held();
+    const forward = this.function('forward_align');
+    const { step: tables } = this.staging.stage(step);
+    const shape = library.shape(step.sizes);
+    const found = forward(tables, shape, this.lastSampled, caches.list, weights.list) as Tensor;
+    const [, , rows = 0] = step.sizes;
+    const range = library.buffers.at(found.getDataPtr());
+    const buffer = readback.recordAlone(library.commands, range, rows * width);
+    library.commands.flush();
+    return buffer;
+  }
+
+  /** Raises DeviceError before they are allocated. */
+  private held(): { caches: Tensors; weights: Tensors } {
+    const [caches, weights] = [this.loaded.get('KV cache'), this.loaded.get('weights')];
+    if (!caches || !weights) throw new DeviceError('a step came before its cache and weights');
+    return { caches, weights };
   }
 
   /** The functions beside `forward` and `sample` that a step calls. Raises DeviceError. */

@@ -39,11 +39,13 @@ export class Readback {
 
   private readonly widths: readonly number[];
   private readonly width: number | null;
+  private readonly device: GPUDevice;
 
   /** `rows`: logit rows per step; `depth`: steps in flight; `width`: floats of an encoder's row. */
   constructor(device: GPUDevice, rows: number, depth: number, width: number | null = null) {
     const widths = width === null ? WIDTHS : [width];
     this.width = width;
+    this.device = device;
     const before = (i: number): number => widths.slice(0, i).reduce((sum, width) => sum + width, 0);
     this.widths = widths;
     this.offsets = [...widths, 0].map((_, i) => 4 * rows * before(i));
@@ -76,6 +78,25 @@ export class Readback {
     buffer.unmap();
     this.free.push(buffer);
     return result;
+  }
+
+  /** Record the copy of a result that is read now and then, into a buffer of its own. */
+  recordAlone(commands: Commands, result: Range, floats: number): GPUBuffer {
+    const size = 4 * floats;
+    const usage = USAGE.mapRead | USAGE.copyTarget;
+    const buffer = this.device.createBuffer({ size, usage });
+    commands.copy(result, { buffer, offset: 0, size }, size);
+    return buffer;
+  }
+
+  /** That result, once the submitted step is done. Rejects if the GPU fails. */
+  async readAlone(buffer: GPUBuffer): Promise<Float32Array<ArrayBuffer>> {
+    try {
+      await buffer.mapAsync(MAP_READ);
+      return new Float32Array(buffer.getMappedRange()).slice();
+    } finally {
+      buffer.destroy();
+    }
   }
 
   close(): void {

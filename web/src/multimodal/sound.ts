@@ -2,6 +2,7 @@
 
 import { logMel, type Spectrogram } from './log_mel.js';
 import { resample } from './resample.js';
+import { tokenRows } from './token_rows.js';
 import { gemma3nLogMel, usmLogMel } from './usm_log_mel.js';
 
 /** A field of a form. */
@@ -34,6 +35,17 @@ export const sound = {
 
   resample(samples: Uint8Array, from: number, to: number): Float32Array {
     return resample(floats(samples), from, to);
+  },
+
+  /** The row at which each token begins. `weights`: f32[tokens, heads, rows], as bytes. */
+  tokenRows(
+    weights: Uint8Array,
+    tokens: number,
+    heads: number,
+    rows: number,
+    used: number,
+  ): Int32Array {
+    return tokenRows(floats(weights), { tokens, heads, rows, used });
   },
 
   /** The fields of a form's body. Rejects for what is none. */

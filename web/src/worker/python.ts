@@ -69,6 +69,7 @@ export interface ExecutorPort {
     sizes: Int32Array,
     adjustments?: Uint8Array,
   ): Promise<Sampled & { readonly top?: Sampled; readonly vectors?: Float32Array }>;
+  align(data: Uint8Array, sizes: Int32Array, width: number): Promise<Float32Array>;
   writeAdapter(slot: number, matrices: string, data: Uint8Array): void;
   writeEmbeddings(slots: Int32Array, rows: Uint8Array): void;
 }
@@ -105,6 +106,14 @@ export interface SoundPort {
   usmLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array;
   gemma3nLogMel(samples: Uint8Array, frames: number, bins: number): Float32Array;
   resample(samples: Uint8Array, from: number, to: number): Float32Array;
+  /** `weights`: the bytes of float32. */
+  tokenRows(
+    weights: Uint8Array,
+    tokens: number,
+    heads: number,
+    rows: number,
+    used: number,
+  ): Int32Array;
   form(type: string, body: Uint8Array<ArrayBuffer>): Promise<FormField[]>;
 }
 

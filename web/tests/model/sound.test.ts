@@ -16,6 +16,8 @@ interface Vectors {
   gemma3n: { bins: number; frames: number[] };
   /** What the C++ makes of `noise(400)`, by rate. */
   resampled: Record<string, number[]>;
+  /** What the C++ finds in `noise`: tokens, heads, rows, and how many of these hold sound. */
+  token_rows: { sizes: [number, number, number, number]; begins: number[] }[];
 }
 
 const PATH = new URL('../../../tests/runtime/multimodal/audio/sound_vectors.json', import.meta.url);
@@ -66,6 +68,12 @@ test("Gemma 3n's frames equal those of transformers", () => {
 
 test.each(Object.entries(VECTORS.resampled))('%i Hz becomes 16 kHz', (rate, wanted) => {
   expect(furthest(resample(noise(400), Number(rate), 16000), wanted)).toBeLessThan(1e-6);
+});
+
+test.each(VECTORS.token_rows)('rows at which tokens begin, of sizes $sizes', (each) => {
+  const [tokens, heads, rows, used] = each.sizes;
+  const weights = new Uint8Array(noise(tokens * heads * rows).buffer);
+  expect([...sound.tokenRows(weights, tokens, heads, rows, used)]).toEqual(each.begins);
 });
 
 test('a form is read, and samples anywhere in memory', async () => {

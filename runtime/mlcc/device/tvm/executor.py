@@ -98,7 +98,7 @@ class TvmExecutor:
                 module.import_module(collectives)
             self._machine = self._tvm.runtime.vm.VirtualMachine(module, self.tvm_device)
             self._functions = {name: self._machine[name] for name in functions}
-            self._forward, self._sample = self._functions["forward"], self._functions["sample"]
+            self._forward = self._functions["forward"]
         except (OSError, RuntimeError, AttributeError, ValueError, KeyError) as error:
             raise DeviceError(
                 f"cannot load {library.name}: {str(error).splitlines()[-1]}; compile the model "
@@ -190,7 +190,7 @@ class TvmExecutor:
             logits = self._run_forward(batch, step)
         if adjustments is not None:
             self._adjust(logits, adjustments)
-        outputs = [*self._call(self._sample, logits, step)]
+        outputs = [*self._call(self._function("sample"), logits, step)]
         if batch.top_logprobs:
             found = self._call(self._function("top_logprobs"), logits, step, *outputs)
             outputs += [t._create_view((t.shape[0] * t.shape[1],)) for t in found]
@@ -245,9 +245,11 @@ class TvmExecutor:
         width = int(self._embeddings[0].shape[1]) if self._embeddings else 0
         check_embeddings(self.capacity, slots, width, len(rows))
         data = np.frombuffer(rows, np.float32).reshape(-1, width)
-        for row, slot in zip(data, slots, strict=True):
-            place = self._embeddings[0]._create_view((width,), "float32", 4 * width * slot)
-            self._call(self._tensors.weight(row.copy()).copyto, place)
+        runs = np.split(np.arange(len(slots)), np.flatnonzero(np.diff(slots) != 1) + 1)
+        for run in filter(len, runs):
+            shape, first = (len(run), width), slots[run[0]]
+            place = self._embeddings[0]._create_view(shape, "float32", 4 * width * first)
+            self._call(self._tensors.weight(data[run]).copyto, place)
 
     def _no_moves(self) -> UnsupportedError:
         return UnsupportedError(
@@ -326,7 +328,7 @@ class TvmExecutor:
 
     def close(self) -> None:
         """Free pages, weights and library."""
-        self._weights = self._caches = self._forward = self._sample = self._machine = None
+        self._weights = self._caches = self._forward = self._machine = None
         self._last_sampled = self._graphs = self._adapters = None
         self.__dict__.pop("_adjustments", None)
         self._functions.clear()

@@ -21,6 +21,7 @@ from mlcc.multimodal.audio import frames, sound
 from mlcc.multimodal.audio.gemma3n import gemma3n_frames, gemma3n_rows, gemma3n_wanted
 from mlcc.multimodal.audio.sound import decode
 from mlcc.multimodal.audio.usm import frame_count, usm_frames, usm_rows
+from mlcc.util import executor_library
 
 VALUES = [0.0, 0.5, -0.5, 0.25, -1.0, 0.125]
 
@@ -264,6 +265,11 @@ def test_frames_and_rates_are_those_of_the_tab() -> None:
     for rate, wanted in vectors["resampled"].items():
         found = frames.resampled([noise(400)], int(rate))
         assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) < 1e-6
+    for each in vectors["token_rows"]:
+        tokens, heads, rows, used = each["sizes"]
+        weights = noise(tokens * heads * rows).tobytes()
+        begins = executor_library.load().token_rows(weights, tokens, heads, rows, used)
+        assert list(begins) == each["begins"]
 
 
 @pytest.mark.parametrize("samples", [161, 641, 801, 1121, 1600])
