@@ -114,6 +114,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "GGUF files, formats kept": ("gguf",),
     "AWQ, GPTQ, compressed-tensors, nf4, fp8, MLX": ("packed",),
     "fp8 weights (E4M3), kept": ("fp8-kept",),
+    "fp8 activations: `--activations 8`": ("fp8-activations",),
     "NVFP4 weights, kept": ("nvfp4-kept",),
     "float16 KV cache": ("f16-kv",),
     "8-bit KV cache: `--kv int8`": ("int8-kv",),

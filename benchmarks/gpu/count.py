@@ -36,8 +36,8 @@ ROWS_OF_FRAGMENTS = (8, 16, 32, 64, 128)
 """The same, where the first multiplies by tensor cores (kernels/gpu/linear/fragments/gemv.py)."""
 _PRODUCTS = {"FFMA": 1, "DFMA": 1, "HFMA2": 2, "IDP": 4}
 """Multiply-adds of a thread by an instruction."""
-_TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")
-_THREADS = {"HMMA": 32, "IMMA": 32}
+_TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QMMA", "QGMMA")
+_THREADS = {"HMMA": 32, "IMMA": 32, "QMMA": 32}
 """Threads that share a tensor instruction; 128 if it is a warp group's."""
 _CYCLE = 512 / 32
 """Multiply-adds of a thread in a cycle of a tensor core of sm_90, of which each scheduler has one:
@@ -169,6 +169,8 @@ class Count:
     """Products that are theirs."""
     by_warp_groups: bool = False
     """Whether they are warp groups' (`wgmma`)."""
+    eights: bool = False
+    """Whether they multiply 8-bit floats."""
     rows: int = 0
     """Of a linear layer's kernel."""
     weights: float = 0.0
@@ -186,12 +188,13 @@ class Count:
 
     @property
     def of_peak(self) -> float | None:
-        """Of the float16 tensor cores' peak on sm_90, what issue slots and the kind of instruction
-        allow: a scheduler starts an instruction a cycle."""
+        """Of the tensor cores' peak on sm_90, which is twice as high for 8-bit floats, what issue
+        slots and the kind of instruction allow: a scheduler starts an instruction a cycle."""
         if not self.of_tensor:
             return None
         most = 1.0 if self.by_warp_groups else _OF_PEAK_BY_WARPS
-        return min(most, self.of_tensor / _CYCLE / self.loop)
+        cycle = 2 * _CYCLE if self.eights else _CYCLE
+        return min(most, self.of_tensor / cycle / self.loop)
 
 
 def count(kernels: Sequence[Kernel], usage: Mapping[str, tuple[int, int, int]]) -> list[Count]:
@@ -209,7 +212,8 @@ def count(kernels: Sequence[Kernel], usage: Mapping[str, tuple[int, int, int]]) 
                 products=products_of(loop),
                 tensor=sum(i.base in _TENSOR for i in loop),
                 of_tensor=products_of([i for i in loop if i.base in _TENSOR]),
-                by_warp_groups=any(i.base == "HGMMA" for i in loop),
+                by_warp_groups=any(i.base in ("HGMMA", "QGMMA") for i in loop),
+                eights=any(i.base in ("QMMA", "QGMMA") for i in loop),
                 from_zero=sum(i.base in _TENSOR and i.from_zero for i in loop),
             )
         )

@@ -18,6 +18,7 @@ from benchmarks.gpu.count import Count, disassembled, table
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH
 from mlcc_compiler.kernels.gpu.linear.linear import linear_part
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
@@ -30,14 +31,22 @@ N, K = 14336, 4096
 
 
 def counts(
-    scheme: str, *, fragments: bool, n: int = N, k: int = K, arch: str = "sm_90"
+    scheme: str,
+    *,
+    fragments: bool,
+    n: int = N,
+    k: int = K,
+    arch: str = "sm_90",
+    eights: bool = False,
 ) -> list[Count]:
-    """The kernels of a linear layer [n, k]. Raises TargetError."""
+    """The kernels of a linear layer [n, k]. eights: activations of 8 bits. Raises TargetError."""
     row = get_target("cuda", Choices(archs=(arch,)))
-    gpu = replace(Gpu.of(row), fragments=fragments)
+    gpu = replace(Gpu.of(row), fragments=fragments, eights=eights)
     form = packing(gpu, (n, k), scheme)
     kernel = linear_part(gpu, form, 0, False)
     found = counts_of(kernel.with_attr("global_symbol", "linear"), arch)
+    if row_of(gpu, form):
+        return [replace(of, weights=of.of_tensor / of.rows) for of in found]
     if (
         form.fragments and form.group < STRETCH and not form.scheme.is_nvfp4
     ):  # few rows are multiplied once for each group
@@ -66,13 +75,15 @@ def main() -> None:
     parser.add_argument("schemes", nargs="+", metavar="SCHEME")
     parser.add_argument("--order", choices=("rows", "fragments", "both"), default="both")
     parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--activations", choices=("8", "16"), default="16")
     parser.add_argument("--size", type=int, nargs=2, default=(N, K), metavar=("N", "K"))
     given = parser.parse_args()
     orders = ("rows", "fragments") if given.order == "both" else (given.order,)
     n, k = given.size
     for scheme in given.schemes:
         for order in orders:
-            found = counts(scheme, fragments=order == "fragments", n=n, k=k, arch=given.arch)
+            of = {"fragments": order == "fragments", "eights": given.activations == "8"}
+            found = counts(scheme, n=n, k=k, arch=given.arch, **of)
             print(f"{scheme}, {order}, N = {n}, K = {k}, {given.arch}\n\n{table(found)}\n")
 
 

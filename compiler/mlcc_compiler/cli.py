@@ -124,7 +124,8 @@ GROUPS = {
     "--activations",
     type=click.Choice(["8", "16"]),
     help="Bits to which activations are rounded. In WGSL 8 is for steps of one or two tokens, and "
-    "16 multiplies and adds in float16 in steps of more than eight.",
+    "16 multiplies and adds in float16 in steps of more than eight. On CUDA 8 is for weights that "
+    "a checkpoint has in fp8: 8-bit floats.",
     show_default="8 on a CPU",
 )
 @click.option(

@@ -40,7 +40,7 @@ class Options:
     activations: int | None = None
     """Bits to which activations are rounded for quantized matrices: 8 or 16 on a CPU (None = 8). In
     WGSL 8, for packed products of few rows, or 16, for float16 products of many, whatever the
-    matrix (None = not rounded)."""
+    matrix (None = not rounded). On CUDA 8, to 8-bit floats, for weights that are such floats."""
     calibrate: str | None = None
     """A text file, or "default", for GPTQ; "random" = activation statistics of random tokens;
     "none" = neither. None = "random" where that helps and the model can be run before it is

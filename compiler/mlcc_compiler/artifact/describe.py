@@ -77,7 +77,7 @@ def manifest_of(
             target,
             _largest_argument(built, weights, adapters),
             plan.static_row,
-            packed_dot=target.kernels == "gpu" and plan.activation_bits == 8,
+            packed_dot=target.packed_dot and plan.activation_bits == 8,
         ),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=built.functions,

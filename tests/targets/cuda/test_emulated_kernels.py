@@ -20,7 +20,7 @@ from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
-from mlcc_compiler.kernels.gpu.linear.fragments import mma
+from mlcc_compiler.kernels.gpu.linear.fragments import mma, mma_eights
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
@@ -39,10 +39,12 @@ CUDA = Gpu.of(ROW)
 
 
 @cache
-def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], *archs: str) -> Any:
-    """Like gpu_kernels.compiled, always for the row's device; archs: other than the row's own."""
+def compiled(
+    factory: Callable[..., Any], arguments: tuple[Any, ...], *archs: str, gpu: Gpu | None = None
+) -> Any:
+    """Like gpu_kernels.compiled, for the row's device if no other; archs: not the row's own."""
     row = get_target("cuda", Choices(archs=archs))
-    function = factory(Gpu.of(row), *arguments).with_attr("global_symbol", "kernel")
+    function = factory(gpu or Gpu.of(row), *arguments).with_attr("global_symbol", "kernel")
     target = tvm_target_of(row)
     path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
     with cuda_build.cuda_code_in(row), target:
@@ -167,10 +169,47 @@ def test_8_bit_floats_before_sm_89() -> None:
         "".join(map(mma.e4m3_code, ("low", "high"))).replace("mlcc_e4m3", "before_e4m3"),
     )
     assert count == 2
+    multiply = mma_eights.multiply_code().partition("void mlcc_eights_multiply")[2]
     text = f"""extern "C" __global__ void nothing(int* y) {{ }}
     #define __byte_perm mlcc_permuted
     #define __CUDA_ARCH__ 800
     {code}
+    #define mlcc_halves_multiply mlcc_mma
+    #define mlcc_halves_low before_e4m3_low
+    #define mlcc_halves_high before_e4m3_high
+    inline void before_multiply{multiply}
+    inline unsigned __float_as_uint(float x) {{ unsigned y; memcpy(&y, &x, 4); return y; }}
+    #define __float2int_rn(x) static_cast<int>(rintf(x))
+    {mma_eights.rounded_code().replace("mlcc_eights", "before_eights")}
+    extern "C" __global__ void products(int* y) {{
+      unsigned word = 0x35B7A9C1u, given[6];
+      int lane = threadIdx.x;
+      for (int round = 0; round < 20; ++round) {{
+        for (auto& each : given)
+          each = (word = word * 747796405u + lane * 2891336453u) & ~0x01010101u;
+        float a[4], b[4];
+        mlcc_eights_multiply(a[0], a[1], a[2], a[3], 1.f, 2.f, 3.f, 4.f, given[0], given[1],
+                             given[2], given[3], given[4], given[5]);
+        before_multiply(b[0], b[1], b[2], b[3], 1.f, 2.f, 3.f, 4.f, given[0], given[1],
+                        given[2], given[3], given[4], given[5]);
+        for (int i = 0; i < 4; ++i) {{
+          float most = 1e-4f * 448 * 448;
+          y[lane] += !(fabsf(a[i] - b[i]) <= most);
+          y[32] += a[i] != 0;
+        }}
+      }}
+    }}
+    extern "C" __global__ void rounded(int* y) {{
+      for (unsigned bits = 0; bits < 1u << 16; ++bits) {{  // the upper half of a float, or two
+        unsigned word = bits << 16 | (bits % 3 == 0 ? 0x8000u : bits % 3 - 1);
+        float x, z;
+        memcpy(&x, &word, 4);
+        memcpy(&z, &(word ^= 0x80080000u), 4);
+        if (isnan(x) || isnan(z)) continue;
+        y[0] += before_eights(x, 1.f, -3.f, z) != mlcc_eights(x, 1.f, -3.f, z);
+        ++y[1];
+      }}
+    }}
     extern "C" __global__ void differ(int* y) {{
       for (unsigned code = 0; code < 1u << 16; ++code) {{
         unsigned word = code << 16 | code ^ 0x8133u;
@@ -184,6 +223,12 @@ def test_8_bit_floats_before_sm_89() -> None:
     y = np.zeros(2, np.int32)
     assert emulation.launch(text, "differ", 1, 1, y) == ""
     assert y[0] == 0 and y[1] > 60000
+    y = np.zeros(2, np.int32)
+    assert emulation.launch(text, "rounded", 1, 1, y) == ""
+    assert y[0] == 0 and y[1] > 60000
+    y = np.zeros(33, np.int32)
+    assert emulation.launch(text, "products", 1, 32, y) == ""
+    assert not y[:32].any() and y[32] > 2000
 
 
 @pytest.mark.parametrize(("sizes", "name"), [((48, 2176), "t4_g32"), ((48, 1088), "bf16")])

@@ -120,6 +120,7 @@ def gpu_kernels(gpu: Gpu) -> KernelSet:
 def kernels_of(target: Target, activation_bits: int | None = None) -> KernelSet:
     """The set for a target's row, in which products see activations in 8 or 16 bits, or in all of
     theirs (None)."""
-    packed_dot, half_products = activation_bits == 8, activation_bits == 16
+    eights = activation_bits == 8 and bool(target.limits.get("e4m3"))
+    packed_dot, half_products = activation_bits == 8 and not eights, activation_bits == 16
     device = replace(Gpu.of(target), packed_dot=packed_dot, half_products=half_products)
-    return gpu_kernels(device)
+    return gpu_kernels(replace(device, eights=eights))

@@ -22,9 +22,11 @@ from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
 from mlcc_compiler.kernels.gpu.linear.fragments import rounded
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded import FEW
 from mlcc_compiler.kernels.gpu.linear.fragments.split_k import SplitK
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
@@ -161,17 +163,22 @@ def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
 
 
 def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int, single: bool = False) -> Any:
-    """The variants for that many rows by tensor cores."""
+    """The variants for that many rows by tensor cores, with x in words."""
+
+    eights = row_of(gpu, packing)
 
     def body(x: Any, *buffers: Any) -> None:
         *tensors, y = buffers
-        job = LinearWork(x, packing.n, lambda m, n, value: store(y, value, m, n))
+        words = tensors[0] if eights else x
+        job = LinearWork(words, packing.n, lambda m, n, value: store(y, value, m, n))
         of_x, reader = rounded.Rounded(*tensors[:3]), WeightReader(gpu, packing, tensors[3:])
         emit = partial(fragment_gemm, gpu, reader, job, x=of_x, single=single, share=single)
-        made = [(rows, partial(emit, rows)) for rows in heights]
+        made = [(rows, partial(emit, rows)) for rows in heights if rows > FEW]
+        if FEW in heights:
+            made.insert(0, (FEW, partial(fragment_gemv, gpu, reader, job)))
         first_that_takes(x.shape[0], list(made))
 
-    more = {**rounded.rounded_arguments(packing.k), **weight_arguments(packing, 0)}
+    more = {**rounded.rounded_arguments(packing.k, eights), **weight_arguments(packing, 0)}
     return kernel(body, x=f32("n", packing.k), **more, y=f32("n", packing.n))
 
 

@@ -112,19 +112,20 @@ def test_the_manifest_says_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "quant", "why"),
+    ("target", "quant", "bits", "why"),
     [
-        ("reference", "q4", "target 'reference' computes with them in float32"),
-        ("cuda", "q4", "target 'cuda' computes with them in float16"),
-        ("cpu", "f32", "--quant f32 has no matrix of codes"),
-        ("cpu", "f16", "--quant f16 has no matrix of codes"),
+        ("reference", "q4", 16, "target 'reference' computes with them in float32"),
+        ("cuda", "q4", 16, "target 'cuda' computes with them in float16"),
+        ("cuda", "q4", 8, r"--quant q4 has no weights in fp8 \(E4M3\), which alone multiply"),
+        ("cpu", "f32", 16, "--quant f32 has no matrix of codes"),
+        ("cpu", "f16", 16, "--quant f16 has no matrix of codes"),
     ],
 )
 def test_where_nothing_rounds_them_it_is_refused(
-    target: str, quant: str, why: str, tmp_path: Path
+    target: str, quant: str, bits: int, why: str, tmp_path: Path
 ) -> None:
     checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))
-    options = Options(quant=quant, context=64, activations=16)
+    options = Options(quant=quant, context=64, activations=bits)
     with pytest.raises(UnsupportedError, match=f"{why}.*leave --activations out"):
         make_plan(checkpoint, get_target(target), options)
 

@@ -180,10 +180,22 @@ struct EmulatedFragments {  // of a lane: what it gives to a product
   unsigned a[4], b[2];
 };
 
+inline half emulated_e4m3(unsigned code) {
+  int exponent = code >> 3 & 15, bits = code & 7;
+  float size = exponent ? ldexpf(8 + bits, exponent - 10) : ldexpf(bits, -9);
+  if ((code & 127) == 127) size = NAN;
+  return static_cast<half>(code & 128 ? -size : size);
+}
+inline float emulated_number(unsigned word, int i, bool eights) {  // i-th of a word
+  return eights ? static_cast<float>(emulated_e4m3(word >> 8 * i & 255)) : emulated_half(word, i);
+}
+
 // The warp meets once a product. Two sets take turns: none of its lanes is two products ahead.
-inline void mlcc_mma(float& d0, float& d1, float& d2, float& d3, float c0, float c1, float c2,
-                     float c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                     unsigned b1) {
+template <bool eights>
+void emulated_mma(float& d0, float& d1, float& d2, float& d3, float c0, float c1, float c2,
+                  float c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                  unsigned b1) {
+  constexpr int each = eights ? 4 : 2, columns = 8 * each;
   static EmulatedFragments sets[32][2][32];
   static unsigned char turns[32][32];
   unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -196,12 +208,30 @@ inline void mlcc_mma(float& d0, float& d1, float& d2, float& d3, float c0, float
   for (int i = 0; i < 4; ++i) {
     int down = i / 2, column = 2 * t + i % 2;  // row g or g + 8
     *sums[i] = start[i];
-    for (int k = 0; k < 16; ++k) {
-      int from = k % 8 / 2, later = k / 8, high = k % 2;
-      float x = emulated_half(all[g * 4 + from].a[2 * later + down], high);
-      *sums[i] += x * emulated_half(all[column * 4 + from].b[later], high);
+    for (int k = 0; k < columns; ++k) {
+      int from = k % (4 * each) / each, later = k / (4 * each), at = k % each;
+      float x = emulated_number(all[g * 4 + from].a[2 * later + down], at, eights);
+      *sums[i] += x * emulated_number(all[column * 4 + from].b[later], at, eights);
     }
   }
+}
+template <class... A>
+void mlcc_mma(A&&... a) { emulated_mma<false>(a...); }
+template <class... A>
+void mlcc_eights_multiply(A&&... a) { emulated_mma<true>(a...); }
+inline unsigned emulated_to_e4m3(float x) {  // the nearest number, of two the even one
+  float size = fabsf(x);
+  unsigned best = 0;
+  for (unsigned code = 1; code < 127; ++code) {
+    float before = fabsf(size - static_cast<float>(emulated_e4m3(best)));
+    float now = fabsf(size - static_cast<float>(emulated_e4m3(code)));
+    if (now < before || (now == before && code % 2 == 0)) best = code;
+  }
+  return best | (signbit(x) ? 128 : 0);
+}
+inline unsigned mlcc_eights(float a, float b, float c, float d) {
+  return emulated_to_e4m3(a) | emulated_to_e4m3(b) << 8 | emulated_to_e4m3(c) << 16 |
+         emulated_to_e4m3(d) << 24;
 }
 inline unsigned mlcc_halves(float low, float high) {
   return __pack_half2(static_cast<half>(fminf(fmaxf(low, -65504.f), 65504.f)),
@@ -219,12 +249,6 @@ inline unsigned mlcc_permuted(unsigned low, unsigned high, unsigned selector) {
     found |= byte << 8 * i;
   }
   return found;
-}
-inline half emulated_e4m3(unsigned code) {
-  int exponent = code >> 3 & 15, bits = code & 7;
-  float size = exponent ? ldexpf(8 + bits, exponent - 10) : ldexpf(bits, -9);
-  if ((code & 127) == 127) size = NAN;
-  return static_cast<half>(code & 128 ? -size : size);
 }
 inline unsigned mlcc_e4m3_low(unsigned word) {
   return __pack_half2(emulated_e4m3(word & 255), emulated_e4m3(word >> 8 & 255));

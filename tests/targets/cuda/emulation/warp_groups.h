@@ -8,12 +8,14 @@
 
 namespace emulated_warp_groups {
 
-constexpr int kRows = 128, kDepth = 16, kSums = kRows / 2;  // of x; of a product
+constexpr int kRows = 128, kDepth = 32, kSums = kRows / 2;  // of x; of a product
 
 struct Product {
   float* sums;
   const unsigned* words[4];  // the lane's registers of W
   unsigned held[4];          // what they held at the start
+  bool eights;               // 8-bit floats: twice as many columns
+  int count;                 // of sums
   float w[2][kDepth];        // rows g and g + 8 of W
   unsigned at;
   uint64_t x;  // a check sum
@@ -47,50 +49,59 @@ inline const char* place(unsigned at, int row, int bytes) {
   unsigned address = at + row * 128 + bytes;
   return __start_emulated_shared + (address ^ (address >> 7 & 7) << 4);
 }
-inline uint64_t check_sum(unsigned at) {
+inline uint64_t check_sum(unsigned at, int rows) {
   uint64_t sum = 0, word;
-  for (int i = 0; i < kRows * 4; ++i) {
+  for (int i = 0; i < rows * 4; ++i) {
     memcpy(&word, place(at, i / 4, i % 4 * 8), sizeof word);
     sum = sum * 0x9E3779B97F4A7C15ull + word;
   }
   return sum;
 }
 
-inline void start(float* sums, const unsigned* const words[4], unsigned at) {
+inline void start(float* sums, const unsigned* const words[4], unsigned at, bool eights,
+                  bool first) {
   static unsigned sets[32][2][32][4];  // two sets take turns, as in mlcc_mma
   static unsigned char turns[32][32];
   unsigned number = thread_number(), warp = number / 32, lane = emulated_lane();
   auto& all = sets[warp][turns[warp][lane] ^= 1];
   Thread& thread = threads[number];
   Product product{sums};
+  product.eights = eights;
+  product.count = eights ? kSums / 2 : kSums;
+  int each = eights ? 4 : 2;
   for (int i = 0; i < 4; ++i) {
     product.words[i] = words[i];
     product.held[i] = all[lane][i] = *words[i];
   }
   emulated_exchange(0, lane, __LINE__);
-  for (int k = 0; k < kDepth; ++k)
-    for (int half = 0; half < 2; ++half)
-      product.w[half][k] =
-          emulated_half(all[lane / 4 * 4 + k % 8 / 2][k / 8 * 2 + half], k % 2);
+  for (int k = 0; k < 8 * each; ++k)
+    for (int half = 0; half < 2; ++half) {
+      unsigned word = all[lane / 4 * 4 + k % (4 * each) / each][k / (4 * each) * 2 + half];
+      product.w[half][k] = emulated_number(word, k % each, eights);
+    }
   product.at = at;
-  product.x = lane ? 0 : check_sum(at);
+  product.x = lane ? 0 : check_sum(at, 2 * product.count);
   product.right = thread.begun && count_unpublished == 0 && (at & 1023 & ~127u) == 0;
   thread.groups.back().push_back(product);
-  if (!thread.sums.count(sums)) thread.sums[sums].assign(sums, sums + kSums);
-  memset(sums, 0xFF, kSums * sizeof *sums);
+  if (!thread.sums.count(sums)) thread.sums[sums].assign(sums, sums + product.count);
+  if (first) thread.sums[sums].assign(product.count, 0.f);
+  memset(sums, 0xFF, product.count * sizeof *sums);
 }
 
 inline void add(Product& product, std::vector<float>& sums) {
   int lane = emulated_lane(), t = lane % 4;
-  bool right = product.right && (lane || product.x == check_sum(product.at));
+  bool right = product.right && (lane || product.x == check_sum(product.at, 2 * product.count));
   for (int i = 0; i < 4; ++i) right = right && *product.words[i] == product.held[i];
-  for (int i = 0; i < kSums; ++i) {
+  for (int i = 0; i < product.count; ++i) {
     int row = i / 4 * 8 + 2 * t + i % 2;  // of x
-    half x[kDepth];
+    unsigned x[8];
     memcpy(x, place(product.at, row, 0), 16);
-    memcpy(x + 8, place(product.at, row, 16), 16);
-    for (int k = 0; k < kDepth; ++k)
-      sums[i] += right ? product.w[i / 2 % 2][k] * static_cast<float>(x[k]) : NAN;
+    memcpy(x + 4, place(product.at, row, 16), 16);
+    int each = product.eights ? 4 : 2;
+    for (int k = 0; k < 8 * each; ++k) {
+      float number = emulated_number(x[k / each], k % each, product.eights);
+      sums[i] += right ? product.w[i / 2 % 2][k] * number : NAN;
+    }
   }
 }
 
@@ -103,7 +114,7 @@ inline void wait(size_t newest) {
     bool busy = false;
     for (auto& group : thread.groups)
       for (auto& product : group) busy = busy || product.sums == at->first;
-    if (!busy) memcpy(at->first, at->second.data(), kSums * sizeof(float));
+    if (!busy) memcpy(at->first, at->second.data(), at->second.size() * sizeof(float));
     at = busy ? std::next(at) : thread.sums.erase(at);
   }
 }
@@ -111,14 +122,24 @@ inline void wait(size_t newest) {
 }  // namespace emulated_warp_groups
 
 // Of the 64 sums the first one: they are neighbours.
-template <class... Rest>
-void mlcc_warp_group_multiply(float& first, Rest&&... rest) {
+template <bool eights, bool fresh, class... Rest>
+void emulated_warp_group_product(float& first, Rest&&... rest) {
   std::tuple<Rest&...> all(rest...);
-  constexpr int n = emulated_warp_groups::kSums - 1;
+  constexpr int n = sizeof...(Rest) - 5;
   const unsigned* words[] = {&std::get<n>(all), &std::get<n + 1>(all), &std::get<n + 2>(all),
                              &std::get<n + 3>(all)};
-  emulated_warp_groups::start(&first, words, std::get<n + 4>(all));
+  emulated_warp_groups::start(&first, words, std::get<n + 4>(all), eights, fresh);
 }
+template <class... A>
+void mlcc_warp_group_multiply(A&&... a) { emulated_warp_group_product<false, false>(a...); }
+template <class... A>
+void mlcc_warp_group_eights0(A&&... a) { emulated_warp_group_product<true, false>(a...); }
+template <class... A>
+void mlcc_warp_group_eights1(A&&... a) { emulated_warp_group_product<true, true>(a...); }
+template <class... A>
+void mlcc_warp_group_wait_for0(A&&...) { emulated_warp_groups::wait(0); }
+template <class... A>
+void mlcc_warp_group_wait_for1(A&&...) { emulated_warp_groups::wait(1); }
 inline void mlcc_warp_group_begin() {
   emulated_warp_groups::threads[emulated_warp_groups::thread_number()].begun = true;
 }

@@ -23,6 +23,7 @@ from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, dtype_of, tensor
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import COLUMNS, fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.fragments.joined import (
@@ -68,7 +69,7 @@ def emit_linear(
     """Emit the calls, one for each part of each member; returns y."""
     dtype, last = str(out.dtype), [] if bias is None else [bias]
     forms = [packing(kernels.device, m.plan.shape, m.plan.scheme) for m in weight.members]
-    if dtype_of(x) == "uint32" or (len(forms) > 1 and joins(forms)):
+    if dtype_of(x) == "uint32" or (len(forms) > 1 and joins(kernels.device, forms)):
         made = bias is not None, dtype, dtype_of(x) == "uint32"
         joined = kernels.cached_kernel(joined_linear, tuple(forms), *made)
         given = [*_joined_inputs(kernels, graph, x, weight, forms), *last]
@@ -118,7 +119,9 @@ def rounding(gpu: Gpu, products: Sequence[Sequence[tuple[str, Sequence[int]]]]) 
     """The order of columns in which x may be given as pairs to some products, each of which reads
     weights of (scheme, [N, K]); "" = it must be given as floats."""
     forms = [[packing(gpu, shape, name) for name, shape in weights] for weights in products]
-    if not all(map(joins, forms)):
+    if not all(joins(gpu, some) for some in forms):
+        return ""
+    if any(row_of(gpu, form) for some in forms for form in some):
         return ""
     orders = {columns_of(form) for weights in forms for form in weights}
     return order_text(*orders) if len(orders) == 1 else ""
@@ -137,7 +140,8 @@ def linear_part(
     of the part's rows. M is `columns`, in which the weight's start at `first`; 0 = N. Weights in
     fragments take x also as `Rounded`."""
     rows, columns = packing.parts[part], columns or packing.n
-    more = rounded_arguments(packing.k) if packing.fragments else {}
+    eights = row_of(gpu, packing)
+    more = rounded_arguments(packing.k, eights) if packing.fragments else {}
 
     def body(x: Expr, *buffers: Expr) -> None:
         rounded, (*tensors, y) = buffers[: len(more)], buffers[len(more) :]
@@ -149,7 +153,7 @@ def linear_part(
             total = value if bias_buffer is None else value + bias_buffer[column]
             store(y, total, m, column)
 
-        work = LinearWork(x, len(rows), finish)
+        work = LinearWork(rounded[0] if eights else x, len(rows), finish)
         if packing.fragments:
             first_that_takes(x.shape[0], _of_fragments(gpu, reader, work, Rounded(*rounded)))
         else:

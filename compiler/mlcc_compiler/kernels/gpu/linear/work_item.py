@@ -42,6 +42,10 @@ class WorkItems(Protocol):
         """Where a row's words begin in x as `fragments/rounded.py` rounds it."""
 
     @property
+    def words(self) -> Any:
+        """The buffer of x as words, where it is given so."""
+
+    @property
     def n_out(self) -> int:
         """Rows of W per tile."""
 
@@ -54,14 +58,18 @@ class WorkItems(Protocol):
 
 @dataclass(frozen=True)
 class LinearWork:
-    """Every row of x times every row of W. x may be pairs of float16 in words."""
+    """Every row of x times every row of W. x may be pairs of float16, or 8-bit floats, in words."""
 
     x: Any
     n_out: int
     finish: Finish
 
+    @property
+    def words(self) -> Any:
+        return self.x
+
     def first_word(self, row: Expr) -> Expr:
-        """Two numbers a word."""
+        """Two numbers a word, or as x has them."""
         width = int(self.x.shape[1])
         return row * (width if str(self.x.dtype) == "uint32" else width // 2)
 

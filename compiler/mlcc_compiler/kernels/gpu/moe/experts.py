@@ -20,6 +20,7 @@ from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE
@@ -70,7 +71,9 @@ def emit_expert_linear(
         pair = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(pair, 2)
     form = stored(kernels.device, plan.shape, plan.scheme)
-    numbers = ExpertLinearShape(plan.shape[0], experts, chosen, dims(x)[1])
+    eights = row_of(kernels.device, form)
+    words = eights.words if eights else 0
+    numbers = ExpertLinearShape(plan.shape[0], experts, chosen, dims(x)[1], words)
     parts = [kernels.cached_kernel(expert_part, form, p, numbers) for p in range(len(form.parts))]
     rounded = emit_rounded(kernels, graph, x, form) if form.fragments else []
     inputs = [x, *rounded, choice, *graph.memo[key]]
@@ -95,11 +98,13 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
     part's tensors, y[n, slots * N]): the columns of y of the part's rows. Weights in fragments take
     x also as `Rounded`."""
     n_out = packing.n // numbers.matrices
-    more = rounded_arguments(numbers.width) if packing.fragments else {}
+    eights = row_of(gpu, packing)
+    more = rounded_arguments(numbers.width, eights) if packing.fragments else {}
 
     def body(x: Expr, *buffers: Expr) -> None:
         rounded, (choice, order, begin, *tensors, y) = buffers[: len(more)], buffers[len(more) :]
         reader = WeightReader(gpu, packing, tensors)
+        x = rounded[0] if eights else x
         alone = PerTokenWork(x, y, packing, part, numbers, choice)
         few = fragment_gemv if packing.fragments else gemv
         variants: list[Variant] = [

@@ -23,6 +23,8 @@ class ExpertLinearShape:
     chosen: int
     width: int
     """Row length of x: K, or chosen * K where each choice has its own part."""
+    words: int = 0
+    """Of a part of x in words; 0 = two numbers a word."""
 
     @property
     def kinds(self) -> int:
@@ -55,10 +57,16 @@ class _ExpertWork:
         """Rows of x by (token, choice)."""
         return _RowsByChoice(self.source, self.packing.k, self._step)
 
+    @property
+    def words(self) -> Any:
+        return self.source
+
     def first_word(self, row: tuple[Expr, Expr]) -> Expr:
-        """Two numbers a word."""
+        """Of a choice's part, where it has its own."""
         token, choice = row
-        return token * (self.numbers.width // 2) + choice * (self._step // 2)
+        words, parts = self.numbers.words or self.packing.k // 2, self.numbers.width
+        parts //= self.packing.k
+        return token * (parts * words) + (choice * words if parts > 1 else 0)
 
     @property
     def _step(self) -> int:

@@ -13,11 +13,20 @@ rows (`split_k.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, mma
+from mlcc_compiler.kernels.gpu.linear.fragments.eight_products import (
+    EightActivations,
+    EightProducts,
+)
+from mlcc_compiler.kernels.gpu.linear.fragments.eight_warp_groups import (
+    EightGroupActivations,
+    EightGroupProducts,
+)
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_products import THREADS, Activations, Products
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
@@ -30,6 +39,14 @@ from mlcc_compiler.kernels.gpu.linear.fragments.warp_group_products import (
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
 from mlcc_compiler.kernels.gpu.linear.work_item import WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, ceil_div, int32, launch, when
+
+_KINDS: dict[tuple[bool, bool], tuple[Any, Any]] = {
+    (False, False): (Activations, Products),
+    (False, True): (WarpGroupActivations, WarpGroupProducts),
+    (True, False): (EightActivations, EightProducts),
+    (True, True): (EightGroupActivations, EightGroupProducts),
+}
+"""What copies x and what multiplies it: whether both sides are 8-bit floats, and by warp groups."""
 
 
 def fragment_gemm(
@@ -78,8 +95,7 @@ def tile_products(
     `ring_for` its tile. after: see `PartOfTile.write`."""
     block, y, lane, warp = at
     tile = split.tile
-    activations = WarpGroupActivations if tile.warp_groups else Activations
-    products_of = WarpGroupProducts if tile.warp_groups else Products
+    activations, products_of = _KINDS[tile.eights is not None, tile.warp_groups]
     thread = bind(warp * LANES + lane)
     part = split.place(block, y)
     found = work.tile(part.row, tile.rows, thread, THREADS)

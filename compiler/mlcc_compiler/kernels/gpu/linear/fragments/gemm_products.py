@@ -107,7 +107,8 @@ class Products:
                 self.cells[number, region] = mma.kept(place * words + region.start(0, g, 0, t))
         """Where a lane's words begin in W."""
         self.span = span_of(reader.packing.k, reader.packing.scheme.bits)
-        self.together = min(self.span, tile.width)
+        most = _PAIRS // max(region.per_unit for region in self._regions)
+        self.together = min(self.span, tile.width, most)
         """Stretches of a copy."""
         self.sums = Local(tile.high * tile.wide * SUMS)
         for i in range(tile.high * tile.wide * SUMS):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, warp_group
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import STRETCHES, EightRow, row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -38,6 +39,8 @@ class Tile:
     code_bits: int = 4
     warp_groups: bool = False
     """Whether warps multiply in groups (`warp_group_products.py`)."""
+    eights: EightRow | None = None
+    """The form of x, if it is 8-bit floats (`eights.py`); None = float16."""
 
     @property
     def rows(self) -> int:
@@ -55,11 +58,13 @@ class Tile:
     @property
     def row_bytes(self) -> int:
         """Of a row of x in a step."""
-        return 2 * self.depth
+        return self.depth if self.eights else 2 * self.depth
 
     @property
     def x_bytes(self) -> int:
-        return self.rows * self.row_bytes
+        """Of a step: x, and the scales of its rows."""
+        scales = 4 * self.rows if self.eights and self.eights.grouped else 0
+        return self.rows * self.row_bytes + -(-scales // self.align) * self.align
 
     @property
     def stage_bytes(self) -> int:
@@ -78,7 +83,7 @@ class Tile:
     def ahead(self) -> int:
         """Steps whose copies are on their way while one is multiplied: all others, but for the last
         one where its products may still be under way."""
-        return self.stages - (2 if self.warp_groups else 1)
+        return self.stages - (2 if self.warp_groups and not self.eights else 1)
 
     @property
     def align(self) -> int:
@@ -104,6 +109,9 @@ class Tile:
 
 def tile_for(gpu: Gpu, rows: int, packing: GpuPacking) -> Tile:
     """The tile for that many rows of x, 16 to 128."""
+    if eights := row_of(gpu, packing):
+        high, groups = rows // COLUMNS, gpu.warp_groups and rows == warp_group.ROWS
+        return Tile(1, WARPS, 1, high, 1, STRETCHES, packing.scheme.bits, groups, eights)
     bits, width = packing.scheme.bits, math.gcd(packing.k // STRETCH, 2)
     narrow = 1 if bits == 16 else width  # else two steps would fill the memory
     tiles = {

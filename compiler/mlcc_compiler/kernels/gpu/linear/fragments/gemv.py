@@ -23,6 +23,8 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
+from mlcc_compiler.kernels.gpu.linear.fragments.eight_products import FewEights
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane, tiles_of
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, span_of
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -95,7 +97,11 @@ def tile_products(
     first = bind(block * tiles)
     store(cells.column, first * EDGE, 0)
     of_w = tiles_of(found, first, tiles, work.n_out, reader.packing)
-    products = _Products(reader, work.x, found, lane, of_w)
+    products: _Products | FewEights
+    if eights := row_of(reader.gpu, reader.packing):
+        products = FewEights(reader, work, found, lane, of_w, eights)
+    else:
+        products = _Products(reader, work.x, found, lane, of_w)
     chunks = reader.packing.k // (STRETCH * products.span)
     ahead = 1 if chunks % (_AHEAD * WARPS) else _AHEAD
     with T.serial(ceil_div(chunks, ahead * WARPS)) as i:

@@ -28,6 +28,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, gemm, gemv, mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
@@ -55,9 +56,13 @@ class Gate:
     """Of the columns of a unit in the result, two a pair."""
 
 
-def joins(forms: Sequence[GpuPacking]) -> bool:
+def joins(gpu: Gpu, forms: Sequence[GpuPacking]) -> bool:
     """Whether one launch can multiply x by all of these weights."""
-    alike = {(form.k, form.scheme.bits == 16, columns_of(form)) for form in forms if form.fragments}
+    alike = {
+        (form.k, form.scheme.bits == 16, columns_of(form), row_of(gpu, form))
+        for form in forms
+        if form.fragments
+    }
     return len(alike) == 1 and all(form.fragments and len(form.parts) == 1 for form in forms)
 
 
@@ -68,7 +73,7 @@ def joined_arguments(
     that of all weights together. rounded: x is given as pairs only."""
     k, columns = forms[0].k, sum(form.n for form in forms)
     found = {} if rounded else {"x": activations(gpu, "n", k)}
-    found |= rounded_arguments(k)
+    found |= rounded_arguments(k, row_of(gpu, forms[0]))
     for number, form in enumerate(forms):
         of_one = weight_arguments(form, 0)
         found |= {f"{name}{number}": argument for name, argument in of_one.items()}
@@ -129,7 +134,8 @@ class _Joined:
         bias_buffer = before.pop() if bias else None
         first = 0 if rounded else 1
         self.rounded = Rounded(*before[first : first + 3])
-        self.x, self.forms, self.gpu, self.gated = before[0], forms, gpu, gated
+        self.forms, self.gpu, self.gated = forms, gpu, gated
+        self.x = self.rounded.pairs if row_of(gpu, forms[0]) else before[0]
         tensors, row = before[first + 3 :], 0
         self.members: list[tuple[WeightReader, LinearWork]] = []
         for form in forms:

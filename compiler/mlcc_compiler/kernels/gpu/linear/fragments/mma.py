@@ -107,6 +107,11 @@ def multiply(
     T.evaluate(T.cuda.func_call("mlcc_mma", *sums, *start, *a, *b, source_code=_MMA))
 
 
+def multiply_code() -> str:
+    """The C++ of `multiply`."""
+    return _MMA
+
+
 def halves(low: Expr, high: Expr) -> Expr:
     """Two float32 as a pair of float16 in a u32, rounded and clamped to their range."""
     return T.cuda.func_call("mlcc_halves", low, high, source_code=_HALVES, return_type="uint32")

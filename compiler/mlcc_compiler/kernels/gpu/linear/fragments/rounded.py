@@ -1,8 +1,9 @@
 """Activations rounded to float16 once, for all workgroups that multiply them by tensor cores.
 
 The kernel that makes x rounds it, where only such products read it (`passes/round_activations.py`).
-Of other x `round_rows` does, for more than 8 rows; fewer `gemv.py` rounds itself. With the rounded
-x comes the scratch of workgroups that wait for each other (`split_k.py`, `joined.py`).
+Of other x `round_rows` does, for more than 8 rows; fewer `gemv.py` rounds itself. With
+`--activations 8` weights of 8-bit floats take x as such (`eights.py`), of any number of rows. With
+the rounded x comes the scratch of workgroups that wait for each other (`split_k.py`, `joined.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import EightRow, round_eights, row_of
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, launch, when
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -49,16 +51,18 @@ class Rounded:
     """Activations as words, and the scratch of their products, as arguments of a kernel."""
 
     pairs: Any
-    """u32[n, K / 2]: pairs of float16, in a unit of eight in the order of the codes."""
+    """u32[n, K / 2]: pairs of float16, in a unit of eight in the order of the codes; or 8-bit
+    floats and their scales (`eights.py`)."""
     counters: Any
     """i32[COUNTERS], all 0, which a kernel leaves them again."""
     sums: Any
     """f32[SUMS], of any content."""
 
 
-def rounded_arguments(width: int) -> dict[str, Argument]:
-    """The kernel arguments of `Rounded`."""
-    return {"pairs": u32("n", width // 2), **scratch_arguments()}
+def rounded_arguments(width: int, eights: EightRow | None = None) -> dict[str, Argument]:
+    """The kernel arguments of `Rounded`. eights: the form of 8-bit floats."""
+    words = width // eights.k * eights.words if eights else width // 2
+    return {"pairs": u32("n", words), **scratch_arguments()}
 
 
 def scratch_arguments() -> dict[str, Argument]:
@@ -71,6 +75,8 @@ def emit_rounded(kernels: KernelSet, graph: Graph, x: Any, form: GpuPacking) -> 
     may be pairs already."""
     if dtype_of(x) == "uint32":
         return [x, *emit_scratch(kernels, graph, x)]
+    if eights := row_of(kernels.device, form):
+        return [_emit_eights(kernels, graph, x, eights), *emit_scratch(kernels, graph, x)]
     (rows, width), order = dims(x), columns_of(form)
     key = ("rounded", x, order)
     if key not in graph.memo:
@@ -78,6 +84,16 @@ def emit_rounded(kernels: KernelSet, graph: Graph, x: Any, form: GpuPacking) -> 
         pairs = tensor([rows, width // 2], "uint32")
         graph.memo[key] = graph.call_tir(made, "round_rows", [x], pairs)
     return [graph.memo[key], *emit_scratch(kernels, graph, x)]
+
+
+def _emit_eights(kernels: KernelSet, graph: Graph, x: Any, eights: EightRow) -> Any:
+    """Emit `round_eights`, once for an x and a form."""
+    (rows, width), key = dims(x), ("eights", x, eights)
+    if key not in graph.memo:
+        made = kernels.cached_kernel(round_eights, width, eights)
+        words = tensor([rows, width // eights.k * eights.words], "uint32")
+        graph.memo[key] = graph.call_tir(made, "round_eights", [x], words)
+    return graph.memo[key]
 
 
 def emit_scratch(kernels: KernelSet, graph: Graph, x: Any) -> list[Any]:

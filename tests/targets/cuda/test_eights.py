@@ -1,0 +1,140 @@
+"""Products of 8-bit floats by activations rounded to 8-bit floats (`--activations 8`), on the
+emulated device, against numpy with ml_dtypes' rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear import split_weights
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import EightRow, round_eights, row_of
+from mlcc_compiler.kernels.gpu.moe import experts as kernels
+from mlcc_targets import Choices, get_target
+from tests.compiler.kernels import test_moe as moe
+from tests.compiler.kernels.cases import gpu_kernels
+from tests.compiler.kernels.linear import test_gpu_linear as linear
+from tests.targets.cuda import emulation
+from tests.targets.cuda.test_emulated_kernels import compiled
+
+pytestmark = pytest.mark.usefixtures("emulated")
+CUDA = replace(Gpu.of(get_target("cuda")), eights=True)
+BY_GROUPS = replace(Gpu.of(get_target("cuda", Choices(archs=("sm_90a",)))), eights=True)
+
+
+@pytest.fixture(autouse=True)
+def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    emulation.replace_nvcc(monkeypatch)
+    monkeypatch.setattr(gpu_kernels, "compiled", lambda f, gpu, given: compiled(f, given, gpu=gpu))
+    for module in (gpu_kernels, linear):
+        monkeypatch.setattr(module, "device", lambda: tvm.device("cuda", 0))
+    yield
+    emulation.device().emulated_order(0)
+
+
+def rounded(x: np.ndarray, row: EightRow) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The twin: codes, the scale of each group, and the values of x rounded."""
+    groups = x.reshape(len(x), -1, row.group)
+    top = np.maximum(np.abs(groups).max(axis=2, keepdims=True), np.float32(1e-30))
+    codes = (groups * (np.float32(448) / top)).astype(ml_dtypes.float8_e4m3fn)
+    scales = top * np.float32(1 / 448)
+    values = (codes.astype(np.float32) * scales).reshape(x.shape)
+    return codes.reshape(x.shape).view(np.uint8), scales[:, :, 0], values
+
+
+def words(gpu: Gpu, x: np.ndarray, row: EightRow) -> np.ndarray:
+    """x as the kernel writes it."""
+    parts = x.shape[1] // row.k
+    given = np.full((len(x), parts * row.words), 7, np.uint32)
+    return gpu_kernels.call(round_eights, (x.shape[1], row), [x, given], gpu)[-1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts", "row"), [(3, 2, EightRow(256, 128)), (2, 1, EightRow(384, 384))]
+)
+def test_rounding_to_the_bit(rows: int, parts: int, row: EightRow) -> None:
+    x = linear.normal(1, rows, parts * row.k) * np.float32(3)
+    x[0, 5], x[1, : row.group] = 1e30, 0
+    codes, scales, _ = rounded(x, row)
+    found = words(CUDA, x, row).reshape(rows * parts, row.words)
+    blocks = codes.reshape(rows * parts, row.k // 128, 4, 4, 2, 4)  # stretch, lane, word, byte
+    expected = np.ascontiguousarray(blocks.transpose(0, 1, 3, 2, 4, 5)).view("<u4")
+    np.testing.assert_array_equal(found[:, : row.first_scale], expected.reshape(len(found), -1))
+    of_groups = found[:, row.first_scale :][:, : row.groups]
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(of_groups).view(np.float32).reshape(rows, -1), scales
+    )
+
+
+def product(gpu: Gpu, sizes: tuple[int, int], name: str, rows: int, *heights: int) -> Any:
+    """(y, the twin's, the bound of float32 sums), by the variants of `heights` rows."""
+    form = split_weights.packing(gpu, sizes, name)
+    row, x = row_of(gpu, form), linear.normal(rows, rows, form.k)
+    assert row is not None
+    stored = form.pack(linear.normal(1, *sizes) + np.float32(0.1))
+    weight, (_, _, values) = form.unpack(stored), rounded(x, row)
+    y = np.full((rows, form.n), 77, np.float32)
+    given = [x, words(gpu, x, row), *gpu_kernels.scratch(), *stored, y]
+
+    def factory(gpu: Gpu, packing: Any, *counts: int) -> Any:
+        return linear.many_rows(gpu, packing, *counts, single=True)
+
+    y = gpu_kernels.call(factory, (form, *heights), given, gpu)[-1]
+    bound = np.float32(2.0**-20) * (np.abs(values) @ np.abs(weight).T) + np.float32(1e-6)
+    return y, values @ weight.T, bound
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    ("gpu", "sizes", "name", "rows", "heights"),
+    [
+        (CUDA, (48, 256), "e4m3_g128", (5, 19), (8, 64)),
+        (BY_GROUPS, (144, 256), "e4m3_g128", (70,), (128,)),
+        pytest.param(
+            CUDA, (144, 512), "e4m3_g256", (3, 9, 17, 60), (8, 16, 32, 64), marks=pytest.mark.long
+        ),
+        pytest.param(CUDA, (32, 384), "e4m3_row", (8, 70), (8, 128), marks=pytest.mark.long),
+        pytest.param(BY_GROUPS, (16, 1152), "e4m3_row", (128,), (128,), marks=pytest.mark.long),
+    ],
+)
+def test_products(
+    gpu: Gpu, sizes: Any, name: str, rows: Any, heights: Any, descending: bool
+) -> None:
+    """W and x are given exactly, so that nothing is lost but float32's own."""
+    emulation.device().emulated_order(descending)
+    for count in rows:
+        y, expected, bound = product(gpu, sizes, name, count, *heights)
+        error = np.abs(y - expected)
+        assert (error <= bound).all(), (count, error.max(), np.abs(expected).max())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "each", "tokens"), [("e4m3_g128", False, (3, 25)), ("e4m3_row", True, (2, 12))]
+)
+def test_experts(name: str, each: bool, tokens: tuple[int, ...]) -> None:
+    """By token, and tiles of 16 and 64; each: of a part of x of its own."""
+    (count, n_out, k), experts, chosen = (6, 32, 256), 6, 2
+    form = kernels.stored(CUDA, (count, n_out, k), name)
+    row, stored = row_of(CUDA, form), form.pack(linear.normal(0, count * n_out, k))
+    assert row is not None
+    matrices = form.unpack(stored).reshape(count, n_out, k)
+    numbers = kernels.ExpertLinearShape(
+        count, experts, chosen, chosen * k if each else k, row.words
+    )
+    for n in tokens:
+        x, choice = linear.normal(n, n, numbers.width), moe.choices(n, n, experts, chosen)
+        _, _, values = rounded(x.reshape(-1, k), row)
+        found, y = moe.ordered(CUDA, choice, experts), np.full((n, chosen * n_out), 77, np.float32)
+        given = [x, words(CUDA, x, row), *gpu_kernels.scratch(), choice, *found, *stored, y]
+        y = gpu_kernels.call(kernels.expert_part, (form, 0, numbers), given, CUDA)[-1]
+        values = values.reshape(x.shape)
+        expected = moe.twin.expert_linear(values, choice, *matrices, experts=experts)
+        most = moe.twin.expert_linear(np.abs(values), choice, *np.abs(matrices), experts=experts)
+        assert (np.abs(y - expected) <= 2.0**-20 * most + 1e-6).all(), n
