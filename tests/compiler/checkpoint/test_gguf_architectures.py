@@ -69,6 +69,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "gemma2": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
+    "gemma3n": {"intermediate_size": [96] * 4 + [64]},
     "gemma4": {},
     "gemma4-experts": {"use_bidirectional_attention": "vision"},
     "gemma4-experts@none": {"enable_moe_block": False, "use_bidirectional_attention": "vision"},
@@ -274,6 +275,20 @@ def test_gate_and_up_in_one_tensor_keep_their_blocks(tmp_path: Path) -> None:
         locations("gemma4", {"blk.0.ffn_gate_up_exps.weight": (2, 7, 4)}, {})
 
 
+def test_stacked_matrices_keep_their_blocks(tmp_path: Path) -> None:
+    """Those of Gemma 3n's states."""
+    make("gemma3n", tmp_path, {})
+    kinds = lambda n: "Q8_0" if "altup_unembd" in n else "F32"  # noqa: E731
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", kinds)).tensors
+    name = "model.altup_unembed_projections.1.weight"
+    assert tensors.schemes[name] == "int8_g32"
+    np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+    close = Checkpoint.open(tmp_path).tensors.read(name)
+    np.testing.assert_allclose(tensors.read(name), close, atol=0.02)
+    with pytest.raises(CheckpointError, match="and no few matrices"):
+        locations("gemma3n", {"altup_proj.weight": (4, 4)}, {})
+
+
 def test_older_files_of_mixtures() -> None:
     """Mixtral's experts were tensors of their own, latents' matrix was whole."""
     shapes = {"blk.0.ffn_up.1.weight": (8, 4), "blk.0.attn_q.weight": (8, 8)}
@@ -346,16 +361,19 @@ def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
         ({"gemma4.rope.dimension_count_swa": 8}, "'gemma4.rope.dimension_count_swa' must be as"),
         ({"gemma4.attention.head_count_kv": [1, 2, 2, 2, 2]}, "the same in all layers of a type"),
         ({"gemma4.feed_forward_length": [96, 96, 96, 96, 97]}, "the first layer's, or twice"),
+        ({"gemma3n.activation_sparsity_scale": [1.5]}, "a number for each of 5 layers"),
+        ({"gemma3n.attention.sliding_window_pattern": [True]}, "one for each layer"),
     ],
 )
-def test_odd_gemma_4s_are_refused_by_name(
+def test_odd_gemmas_are_refused_by_name(
     metadata: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make("gemma4", tmp_path, {})
-    changed = {name.removeprefix("gemma4."): value for name, value in metadata.items()}
-    own = gguf_keys.MORE["gemma4_text"]
+    family = next(iter(metadata)).partition(".")[0]
+    make(family, tmp_path, {})
+    changed = {name.removeprefix(f"{family}."): value for name, value in metadata.items()}
+    own = gguf_keys.MORE[f"{family}_text"]
     with monkeypatch.context() as patched:
-        patched.setitem(gguf_keys.MORE, "gemma4_text", lambda config: own(config) | changed)
+        patched.setitem(gguf_keys.MORE, f"{family}_text", lambda config: own(config) | changed)
         file = write_gguf(tmp_path, tmp_path / "model.gguf")
     with pytest.raises((CheckpointError, UnsupportedError), match=words):
         open_checkpoint(file)

@@ -114,6 +114,8 @@ class Family:
     """Row orders, by part."""
     columns: Callable[[Config], Mapping[str, tuple[int, Order]]] = no_columns
     """Orders of runs of columns, by part."""
+    stacked: NameTable = field(default_factory=dict)
+    """Tensors of several matrices outside of layers -> the model's names, {} for the number."""
     experts: str = "mlp.experts"
     """Names of the experts that are stacked in one tensor."""
     joins: tuple[JoinedTensor, ...] = ()

@@ -129,6 +129,8 @@ class _Map:
         if (one := _ONE_EXPERT.fullmatch(name)) is not None and self._routes:
             mlp = f"model.layers.{one[1]}.{self.family.experts}.{one[3]}"
             return [(f"{mlp}.{one[2]}_proj.weight", self._place(name))]
+        if (stacked := self.family.stacked.get(name)) is not None:
+            return self._matrices(name, stacked)
         if (match := _OF_LAYER.fullmatch(name)) is None:
             return [self._outer(name)]
         number, part, kind = match[1], match[2], match[3] or ""
@@ -158,6 +160,16 @@ class _Map:
     @property
     def _routes(self) -> bool:
         return "ffn_gate_inp" in self.family.layer
+
+    def _matrices(self, name: str, target: str) -> Iterable[tuple[str, TensorLocation]]:
+        """The matrices of a tensor of three dimensions. Raises CheckpointError."""
+        shape = self.shapes[name]
+        if len(shape) != 3 or shape[0] > _MOST_EXPERTS:
+            raise CheckpointError(
+                f"the GGUF file's tensor {name!r} is {shape}, and no few matrices; fetch it again"
+            )
+        for i in range(shape[0]):
+            yield target.format(i), TensorLocation((Source(name, i),), shape[1:])
 
     def _outer(self, name: str) -> tuple[str, TensorLocation]:
         stem, _, kind = name.rpartition(".")

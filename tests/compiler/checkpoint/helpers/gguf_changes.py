@@ -70,7 +70,7 @@ def _vectors(name: str, array: Array, config: Config) -> Named:
     elif name.endswith((".mixer.norm.weight", ".mamba.norm.weight")):
         groups = config.get("mamba_n_groups") or config["n_groups"]
         array = array.reshape(groups, -1)
-    elif name.endswith(".sinks") or name.endswith(".layer_scalar"):
+    elif name.endswith((".sinks", ".layer_scalar", ".correct_output_scale")):
         name += ".weight"
     elif name.endswith(".expert_bias"):
         name += ".bias"

@@ -5,6 +5,7 @@ common."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def keys_of(config: Config) -> Keys:
     for key, names, kind in _COMMON:
         value = next((config[n] for n in names if config.get(n) is not None), None)
         if value is not None:
-            found[key] = kind(value)
+            found[key] = value if isinstance(value, list) else kind(value)
     kind = config["model_type"]
     found |= _rope(config)
     found |= MORE[kind](config) if kind in MORE else {}
@@ -138,6 +139,21 @@ def _gemma4(config: Config) -> Keys:
         own = config["num_key_value_heads"]
         found["attention.head_count_kv"] = [own if each else count for each in slides]
     return found
+
+
+def _gemma3n(config: Config) -> Keys:
+    shares = config["activation_sparsity_pattern"]
+    scales = [NormalDist().inv_cdf(float(np.float32(s))) if s else -np.inf for s in shares]
+    return _gemma2(config) | {
+        "altup.active_idx": config["altup_active_idx"],
+        "altup.num_inputs": config["altup_num_inputs"],
+        "embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        "attention.shared_kv_layers": config["num_kv_shared_layers"],
+        "activation_sparsity_scale": scales,
+        "attention.sliding_window_pattern": [
+            kind == "sliding_attention" for kind in config["layer_types"]
+        ],
+    }
 
 
 def _experts(config: Config) -> Keys:
@@ -404,6 +420,7 @@ MORE: dict[str, Callable[[Config], Keys]] = {
     "llama4_text": _llama4,
     "ministral3": _ministral3,
     **dict.fromkeys(("gemma2", "gemma3_text", "phi3"), _gemma2),
+    "gemma3n_text": _gemma3n,
     "gemma4_text": _gemma4,
     **dict.fromkeys(("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _experts),
     **dict.fromkeys(("granite", "granitemoe", "granitemoeshared"), _granite),

@@ -33,6 +33,7 @@ ARCHITECTURES = {
     "granitemoeshared": "granitemoe",
     "granitemoehybrid": "granitehybrid",
     "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
     "olmo3": "olmo2",
     "qwen2_moe": "qwen2moe",
@@ -172,14 +173,19 @@ def converted(
     names = gguf.get_tensor_name_map(kind, layers + drafts)
     found: dict[str, Array] = {}
     experts: dict[str, dict[int, Array]] = {}
+    stacks: dict[str, dict[int, Array]] = {}
     for original, whole in tensors.items():
         if original == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
         for name, array in changed(original, whole, config):
-            if expert := re.fullmatch(r"(.*\.experts)\.(\d+)\.(\w+\.weight)", name):
+            if part := re.fullmatch(r"(model\.altup_\w+)\.(\d+)(\.weight)", name):
+                stacks.setdefault(part[1] + part[3], {})[int(part[2])] = array
+            elif expert := re.fullmatch(r"(.*\.experts)\.(\d+)\.(\w+\.weight)", name):
                 experts.setdefault(f"{expert[1]}.{expert[3]}", {})[int(expert[2])] = array
             else:
                 found[mapped(names, name)] = np.ascontiguousarray(array)
+    for name, parts in stacks.items():
+        found[mapped(names, name)] = np.stack([parts[i] for i in range(len(parts))])
     for name, rows in experts.items():
         found[mapped(names, name)] = np.stack([rows[i] for i in range(len(rows))])
     return found
