@@ -7,12 +7,15 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mlcc.util.file_cache import KERNELS as cache
 from mlcc.util.file_cache import FileCache
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.ir._tvm import ir, tirx
+from mlcc_compiler.object_files import key_of
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
@@ -107,3 +110,26 @@ def test_a_process_looks_for_old_objects_once_and_then_after_a_sixteenth(
         small.store(str(i), bytes(50))  # a sixteenth is two of them
         small.trim()
     assert len(looks) == 11 and small.size() <= 1600
+
+
+def scaled(factor: float, **buffer: Any) -> ir.IRModule:
+    """A kernel that writes `factor`, in float32, into a buffer of one number."""
+    out = tirx.decl_buffer((1,), "float32", "out", **buffer)
+    store = tirx.BufferStore(out, tirx.FloatImm("float32", factor), [0])
+    kernel = tirx.PrimFunc([out], store)
+    return ir.IRModule({"scaled": kernel.with_attr("global_symbol", "scaled")})
+
+
+def test_a_key_is_of_all_that_a_kernel_is_made_of() -> None:
+    """The last digit of a number and what a buffer is declared to be."""
+    next_float = float(np.nextafter(np.float32(0.1), np.float32(1)))
+    different = [
+        scaled(float(np.float32(0.1))),
+        scaled(next_float),
+        scaled(next_float, data_alignment=16),
+        scaled(next_float, offset_factor=4),
+        scaled(next_float, scope="shared"),
+    ]
+    keys = {key_of(module, "llvm") for module in different}
+    assert len(keys) == len(different)
+    assert key_of(scaled(next_float), "llvm") in keys  # other objects, equal kernels
