@@ -56,7 +56,8 @@ def words(gpu: Gpu, x: np.ndarray, row: EightRow) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("rows", "parts", "row"), [(3, 2, EightRow(256, 128)), (2, 1, EightRow(384, 384))]
+    ("rows", "parts", "row"),
+    [(3, 2, EightRow(256, 128)), (66, 1, EightRow(384, 384, by_groups=True))],
 )
 def test_rounding_to_the_bit(rows: int, parts: int, row: EightRow) -> None:
     x = linear.normal(1, rows, parts * row.k) * np.float32(3)
@@ -64,7 +65,8 @@ def test_rounding_to_the_bit(rows: int, parts: int, row: EightRow) -> None:
     codes, scales, _ = rounded(x, row)
     found = words(CUDA, x, row).reshape(rows * parts, row.words)
     blocks = codes.reshape(rows * parts, row.k // 128, 4, 4, 2, 4)  # stretch, lane, word, byte
-    expected = np.ascontiguousarray(blocks.transpose(0, 1, 3, 2, 4, 5)).view("<u4")
+    order = (0, 1, 2, 4, 3, 5) if row.by_groups else (0, 1, 3, 2, 4, 5)
+    expected = np.ascontiguousarray(blocks.transpose(order)).view("<u4")
     np.testing.assert_array_equal(found[:, : row.first_scale], expected.reshape(len(found), -1))
     of_groups = found[:, row.first_scale :][:, : row.groups]
     np.testing.assert_array_equal(
@@ -122,7 +124,7 @@ def test_experts(name: str, each: bool, tokens: tuple[int, ...]) -> None:
     """By token, and tiles of 16 and 64; each: of a part of x of its own."""
     (count, n_out, k), experts, chosen = (6, 32, 256), 6, 2
     form = kernels.stored(CUDA, (count, n_out, k), name)
-    row, stored = row_of(CUDA, form), form.pack(linear.normal(0, count * n_out, k))
+    row, stored = row_of(CUDA, form, experts=True), form.pack(linear.normal(0, count * n_out, k))
     assert row is not None
     matrices = form.unpack(stored).reshape(count, n_out, k)
     numbers = kernels.ExpertLinearShape(

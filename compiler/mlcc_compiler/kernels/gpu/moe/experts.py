@@ -71,11 +71,11 @@ def emit_expert_linear(
         pair = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(pair, 2)
     form = stored(kernels.device, plan.shape, plan.scheme)
-    eights = row_of(kernels.device, form)
+    eights = row_of(kernels.device, form, experts=True)
     words = eights.words if eights else 0
     numbers = ExpertLinearShape(plan.shape[0], experts, chosen, dims(x)[1], words)
     parts = [kernels.cached_kernel(expert_part, form, p, numbers) for p in range(len(form.parts))]
-    rounded = emit_rounded(kernels, graph, x, form) if form.fragments else []
+    rounded = emit_rounded(kernels, graph, x, form, experts=True) if form.fragments else []
     inputs = [x, *rounded, choice, *graph.memo[key]]
     return call_parts(graph, "expert_linear", weight, parts, lambda part: [*inputs, *part], out)
 
@@ -98,7 +98,7 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
     part's tensors, y[n, slots * N]): the columns of y of the part's rows. Weights in fragments take
     x also as `Rounded`."""
     n_out = packing.n // numbers.matrices
-    eights = row_of(gpu, packing)
+    eights = row_of(gpu, packing, experts=True)
     more = rounded_arguments(numbers.width, eights) if packing.fragments else {}
 
     def body(x: Expr, *buffers: Expr) -> None:

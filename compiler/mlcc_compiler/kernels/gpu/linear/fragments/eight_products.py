@@ -111,13 +111,16 @@ class EightActivations:
     number have neighbouring 16 bytes exchanged, which keeps the loads of a warp in different
     banks."""
 
+    period = 2
+    """Rows whose 16 bytes are exchanged differently."""
+
     def __init__(
         self, work: WorkItems, x: Rounded, found: TileRows, tile: Tile, thread: Expr, k: int
     ) -> None:
         assert tile.eights is not None
         self.pairs, self.tile, self.row, self.thread = x.pairs, tile, tile.eights, thread
         self.first, unit = bind(thread // _COPIES), bind(thread % _COPIES)
-        turned = T.bitwise_xor(unit, self.first % 2)
+        turned = T.bitwise_xor(unit, self.first % self.period)
         self.to = bind((self.first * ROW_BYTES + turned * (_VECTOR * _WORD)).astype("uint32"))
         self.cells = [
             bind(work.first_word(found.x_row(self._row(self.first + i))) + unit * _VECTOR)
@@ -135,10 +138,6 @@ class EightActivations:
             down = T.uint32(i * (THREADS // _COPIES) * ROW_BYTES)
             with when(self.first + i * (THREADS // _COPIES) < self.tile.rows):
                 async_copy.copy(to + down, self.pairs[0, cell + at], _VECTOR * _WORD)
-        self.copy_scale(step, address)
-
-    def copy_scale(self, step: Expr, address: Expr) -> None:
-        """Start the copy of a step's scale of this thread's row."""
         if self.row.grouped:
             with when(self.thread < self.tile.rows):
                 to = address + (self.thread * _WORD + self.tile.rows * ROW_BYTES).astype("uint32")
@@ -169,16 +168,17 @@ class EightProducts(Products):
         """Load a step's scales of W into the registers of `add`."""
         if not self.eights.grouped:
             return
-        for half in range(2):
-            stretch = bind(step * STRETCHES)
-            (word,) = self.lane.scale_words(self.tiles[0], half, stretch, int32(0))
-            if (0, half) not in self.scales:
-                self.scales[0, half] = Local(1, "uint32"), 1
-            self.scales[0, half][0][0] = word
+        stretch = bind(step * STRETCHES)
+        for number, tile in enumerate(self.tiles):
+            for half in range(2):
+                (word,) = self.lane.scale_words(tile, half, stretch, int32(0))
+                if (number, half) not in self.scales:
+                    self.scales[number, half] = Local(1, "uint32"), 1
+                self.scales[number, half][0][0] = word
 
     def add(self, step: Expr, address: Expr, following: Expr) -> None:
         """Add the products of a step."""
-        rows, scales = self.rows(address), self.scales_of_w()
+        (rows,), scales = self.rows(address), self.scales_of_w(0)
         self.fetch(following)
         with T.serial(self.tile.high) as at_h:
             h = int32(at_h)
@@ -187,26 +187,28 @@ class EightProducts(Products):
             raw = _block(rows, async_copy.load(at, 4) + async_copy.load(other, 4))
             self.promote(h, [raw[j] for j in range(SUMS)], scales, address)
 
-    def rows(self, address: Expr) -> list[list[list[Expr]]]:
-        """The words of W of a step: of rows g and g + 8, for each stretch."""
-        found: list[list[list[Expr]]] = [[], []]
-        for (_, half), _, _, count, at in self._words():
+    def rows(self, address: Expr) -> list[list[list[list[Expr]]]]:
+        """The words of W of a step: of each tile, of its rows g and g + 8, for each stretch."""
+        found: list[list[list[list[Expr]]]] = [[[], []] for _ in self.tiles]
+        for (number, half), _, _, count, at in self._words():
             of_lane = (self.thread * (_WORD * count) + at).astype("uint32")
             words = async_copy.load(bind(address + of_lane), count)
-            found[half] += [words[i : i + 2] for i in range(0, count, 2)]
+            found[number][half] += [words[i : i + 2] for i in range(0, count, 2)]
         return found
 
-    def scales_of_w(self) -> list[Expr]:
-        """Of rows g and g + 8, in this step."""
+    def scales_of_w(self, number: int) -> list[Expr]:
+        """Of rows g and g + 8 of a tile, in this step."""
         if not self.eights.grouped:
             return []
-        return [bind(T.reinterpret("float32", self.scales[0, i][0][0])) for i in range(2)]
+        return [bind(T.reinterpret("float32", self.scales[number, i][0][0])) for i in range(2)]
 
     def promote(self, h: Any, raw: Sequence[Expr], scales: list[Expr], address: Expr) -> None:
-        """Add a block's sums of eight rows of x, with the block's scales."""
+        """Add a block's sums of eight rows of x, with the block's scales. h: which rows, counted
+        for each tile of W."""
         right: list[Expr] = []
         if scales:
-            at = (self.lane.t * 2 + h * COLUMNS + self.tile.rows * BLOCK_WORDS) * _WORD
+            below = h % self.tile.high * COLUMNS
+            at = (self.lane.t * 2 + below + self.tile.rows * BLOCK_WORDS) * _WORD
             words = async_copy.load(bind(address + at.astype("uint32")), 2)
             right = [T.reinterpret("float32", word) for word in words]
         for j in range(SUMS):
@@ -215,18 +217,20 @@ class EightProducts(Products):
 
     def _each(self, write: Callable[[Expr, Expr, Expr], None]) -> None:
         """write(row of x, row of W, sum), counted in the workgroup's tile."""
-        left = [self.lane.row_scale(self.tiles[0], i) for i in range(2)]
-        with T.serial(self.tile.high) as at_h:
-            h = int32(at_h)
-            for j in range(SUMS):
-                m = bind(h * COLUMNS + self.lane.t * 2 + j % 2)
-                n = bind(self.column * EDGE + self.lane.g + j // 2 * (EDGE // 2))
-                total = self.sums[h * SUMS + j]
-                if not self.eights.grouped:
-                    first = self.work.first_word(self.found.x_row(m))
-                    word = self.work.words[0, first + self.eights.first_scale]
-                    total = total * (left[j // 2] * T.reinterpret("float32", word))
-                write(m, n, bind(total))
+        for number, tile in enumerate(self.tiles):
+            left = [self.lane.row_scale(tile, i) for i in range(2)]
+            with T.serial(self.tile.high) as at_h:
+                h = int32(at_h)
+                for j in range(SUMS):
+                    m = bind(h * COLUMNS + self.lane.t * 2 + j % 2)
+                    n = (self.column * self.tile.wide + number) * EDGE
+                    n = bind(n + self.lane.g + j // 2 * (EDGE // 2))
+                    total = self.sums[(number * self.tile.high + h) * SUMS + j]
+                    if not self.eights.grouped:
+                        first = self.work.first_word(self.found.x_row(m))
+                        word = self.work.words[0, first + self.eights.first_scale]
+                        total = total * (left[j // 2] * T.reinterpret("float32", word))
+                    write(m, n, bind(total))
 
 
 def _block(rows: Sequence[Sequence[Sequence[Expr]]], x: Sequence[Expr]) -> Local:

@@ -7,7 +7,8 @@ columns, a block, the words are in the order in which lanes multiply them:
 
     [lanes] [stretch] [word of a unit]
 
-so that a lane's eight words of a block, and of W, are neighbours (`order.py`).
+so that a lane's eight words of a block, and of W, are neighbours (`order.py`). Where warp groups
+multiply x, of more than 64 rows, it is [stretch] [word of a unit] [lanes], as `wgmma` reads it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ BLOCK = STRETCHES * STRETCH
 BLOCK_WORDS = BLOCK // 4
 LANE_WORDS = BLOCK_WORDS // UNITS
 """Of a lane, in a block."""
+MANY = 64
+"""Rows of x from which on warp groups multiply."""
 _ALIGN = 4
 _LEAST = 1e-30
 """Of a group's largest |x|: its inverse is a number."""
@@ -53,6 +56,8 @@ class EightRow:
 
     k: int
     group: int
+    by_groups: bool = False
+    """Whether more than `MANY` rows are in the order of warp groups."""
 
     @property
     def groups(self) -> int:
@@ -77,12 +82,14 @@ class EightRow:
         return block * BLOCK // self.group + self.first_scale
 
 
-def row_of(gpu: Gpu, packing: GpuPacking) -> EightRow | None:
-    """The form of x for a weight; None = x is not rounded to 8-bit floats."""
+def row_of(gpu: Gpu, packing: GpuPacking, experts: bool = False) -> EightRow | None:
+    """The form of x for a weight; None = x is not rounded to 8-bit floats. experts: whether it is
+    several, whose tiles have few rows."""
     if not (gpu.eights and packing.fragments and packing.scheme.is_e4m3) or packing.k % BLOCK:
         return None
-    group = packing.k if packing.by_row else packing.group
-    return EightRow(packing.k, group) if group % BLOCK == 0 else None
+    group, by_groups = packing.k if packing.by_row else packing.group, gpu.warp_groups
+    by_groups = by_groups and not experts
+    return EightRow(packing.k, group, by_groups) if group % BLOCK == 0 else None
 
 
 def round_eights(gpu: Gpu, width: int, row: EightRow) -> PrimFunc:
@@ -112,7 +119,7 @@ def round_eights(gpu: Gpu, width: int, row: EightRow) -> PrimFunc:
                 unit = bind(lane + i * size)
                 with when(tirx.all(group < count, unit < units)):
                     four = [held[i * UNIT + j] * inverse for j in range(UNIT)]
-                    _store_unit(y, four, m, part, bind(first * units + unit))
+                    _store_unit(y, row, four, m, part, bind(first * units + unit))
             with when(tirx.all(group < count, lane == 0)):
                 scale = T.reinterpret("uint32", top * real(1 / E4M3_MOST))
                 store(y, scale, m, part + row.first_scale + first)
@@ -121,12 +128,17 @@ def round_eights(gpu: Gpu, width: int, row: EightRow) -> PrimFunc:
     return kernel(body, x=activations(gpu, "n", width), y=u32("n", words))
 
 
-def _store_unit(y: Any, values: list[Expr], m: Expr, part: Expr, unit: Expr) -> None:
+def _store_unit(y: Any, row: EightRow, values: list[Expr], m: Expr, part: Expr, unit: Expr) -> None:
     """Emit the rounding of a unit of eight numbers: two words of a block."""
     words, of_block = Local(2, "uint32"), BLOCK // UNIT
     for j in range(2):
         words[j] = mma_eights.rounded(values[4 * j : 4 * j + 4])
     stretch, lane = unit % of_block // UNITS, unit % UNITS
-    at = part + unit // of_block * BLOCK_WORDS + lane * LANE_WORDS + stretch * 2
-    with T.vectorized(2) as v:
-        store(y, words[int32(v)], m, at + int32(v))
+    block = part + unit // of_block * BLOCK_WORDS
+    at, apart = bind(block + lane * LANE_WORDS + stretch * 2), 1
+    if row.by_groups:
+        many = y.shape[0] > MANY
+        at = bind(T.Select(many, block + stretch * LANE_WORDS + lane, at))
+        apart = bind(T.Select(many, int32(UNITS), int32(1)))
+    for j in range(2):
+        store(y, words[j], m, at + j * apart)

@@ -111,7 +111,8 @@ def tile_for(gpu: Gpu, rows: int, packing: GpuPacking) -> Tile:
     """The tile for that many rows of x, 16 to 128."""
     if eights := row_of(gpu, packing):
         high, groups = rows // COLUMNS, gpu.warp_groups and rows == warp_group.ROWS
-        return Tile(1, WARPS, 1, high, 1, STRETCHES, packing.scheme.bits, groups, eights)
+        wide = 2 if groups else 1
+        return Tile(1, WARPS, 1, high, wide, STRETCHES, packing.scheme.bits, groups, eights)
     bits, width = packing.scheme.bits, math.gcd(packing.k // STRETCH, 2)
     narrow = 1 if bits == 16 else width  # else two steps would fill the memory
     tiles = {

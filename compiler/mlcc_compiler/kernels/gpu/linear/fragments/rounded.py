@@ -70,12 +70,14 @@ def scratch_arguments() -> dict[str, Argument]:
     return {"counters": i32(COUNTERS), "sums": f32(SUMS)}
 
 
-def emit_rounded(kernels: KernelSet, graph: Graph, x: Any, form: GpuPacking) -> list[Any]:
+def emit_rounded(
+    kernels: KernelSet, graph: Graph, x: Any, form: GpuPacking, experts: bool = False
+) -> list[Any]:
     """Emit `round_rows`, once for an x and an order of columns; returns the values of `Rounded`. x
-    may be pairs already."""
+    may be pairs already. experts: see `row_of`."""
     if dtype_of(x) == "uint32":
         return [x, *emit_scratch(kernels, graph, x)]
-    if eights := row_of(kernels.device, form):
+    if eights := row_of(kernels.device, form, experts):
         return [_emit_eights(kernels, graph, x, eights), *emit_scratch(kernels, graph, x)]
     (rows, width), order = dims(x), columns_of(form)
     key = ("rounded", x, order)
