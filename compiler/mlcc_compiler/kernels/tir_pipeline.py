@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc_compiler.ir._tvm import register_tir_pipeline, s_tir, tir_pipeline, tirx, tvm
+from mlcc_compiler.kernels.dependent_launch import dependent_launches
 
 GPU_PIPELINE = "mlcc_gpu"
 """The name under which `tvm.compile` and `relax.build` find it."""
@@ -51,6 +52,7 @@ def _gpu_passes() -> list[Any]:
         plain.SplitHostDevice(),
         plain.MakePackedAPI(),
         plain.BF16StorageLegalize(),
+        dependent_launches(),
     ]
 
 

@@ -21,6 +21,8 @@ from tests.helpers import needs
 pytestmark = pytest.mark.usefixtures("nvcc")
 CUDA = Gpu.of(get_target("cuda"))
 N, K = count_linear.N, count_linear.K
+_MEMORY = {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG"}
+"""Instructions that touch memory."""
 
 
 def few(scheme: str) -> Count:
@@ -28,6 +30,13 @@ def few(scheme: str) -> Count:
     made = few_rows(CUDA, packing(CUDA, (N, K), scheme), 0, False)
     (found,) = count_linear.counts_of(made.with_attr("global_symbol", "linear"))
     return found
+
+
+def waits_first(kernel: count.Kernel) -> bool:
+    """Whether nothing is read or written before the wait for the kernels before."""
+    bases = [i.base for i in kernel.instructions]
+    touched = [at for at, op in enumerate(bases) if op in _MEMORY]
+    return "ACQBULK" in bases and bases.index("ACQBULK") < min(touched, default=len(bases))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -125,6 +134,7 @@ def test_warp_groups(scheme: str, most: int) -> None:
     ops = [i.op for i in kernel.inner_loop()]
     assert sum(op.startswith("WARPGROUP.DEPBAR") for op in ops) == 2
     assert sum(op.startswith("WARPGROUP.ARRIVE") for op in ops) == 2
+    assert waits_first(kernel)
 
 
 @pytest.mark.parametrize(

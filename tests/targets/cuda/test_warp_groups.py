@@ -15,7 +15,8 @@ from mlcc.device.reference import ops as twin
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
-from mlcc_compiler.kernels.gpu.linear.fragments import joined, warp_group
+from mlcc_compiler.kernels.gpu.linear.fragments import joined, rounded, warp_group
+from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.split_k import SplitK
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -29,6 +30,7 @@ from tests.targets.cuda.test_emulated_kernels import compiled
 pytestmark = pytest.mark.usefixtures("emulated")
 ARCH = "sm_90a"
 CUDA = Gpu.of(get_target("cuda", Choices(archs=(ARCH,))))
+OLDER = Gpu.of(get_target("cuda", Choices(archs=("sm_90",))))
 
 
 @pytest.fixture(autouse=True, params=["ascending", "descending"])
@@ -92,6 +94,19 @@ def test_products(sizes: tuple[int, int], name: str, rows: int) -> None:
     assert is_right(sizes, name, rows)
 
 
+def test_kernels_start_while_the_one_before_runs() -> None:
+    """For sm_90a each launch allows it, for others none."""
+    device, form = emulation.device(), split_weights.packing(CUDA, (16, 64), "f16")
+    for arch, gpu in ((ARCH, CUDA), ("sm_90", OLDER)):
+        kernel = compiled(rounded.round_rows, (64, columns_of(form)), arch)
+        before = device.emulated_launches(), device.emulated_dependent_launches()
+        x = tvm.runtime.tensor(linear.normal(1, 9, 64), tvm.device("cuda", 0))
+        kernel(x, tvm.runtime.tensor(np.zeros((9, 32), np.uint32), tvm.device("cuda", 0)))
+        assert device.emulated_launches() == before[0] + 1
+        dependent = device.emulated_dependent_launches() - before[1]
+        assert dependent == int(gpu is CUDA)
+
+
 def test_k_is_shared_out() -> None:
     packing = split_weights.packing(CUDA, (16, 576), "t4_g32")
     assert SplitK(tile_for(CUDA, 128, packing), 9, 1, 1).parts == 2
@@ -128,5 +143,4 @@ def test_other_rows_of_the_table() -> None:
     """Where K is no whole steps, and where the library is for other cards too."""
     assert not tile_for(CUDA, 128, split_weights.packing(CUDA, (32, 96), "t4_g32")).warp_groups
     assert not tile_for(CUDA, 64, split_weights.packing(CUDA, (32, 128), "t4_g32")).warp_groups
-    older = Gpu.of(get_target("cuda", Choices(archs=("sm_90",))))
-    assert not tile_for(older, 128, split_weights.packing(older, (32, 128), "t4_g32")).warp_groups
+    assert not tile_for(OLDER, 128, split_weights.packing(OLDER, (32, 128), "t4_g32")).warp_groups

@@ -74,8 +74,9 @@ def device() -> Any:
     library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(driver))
     ctypes.CDLL(str(renamed))
-    for name in ("emulated_launches", "emulated_graph_launches", "emulated_live_bytes"):
-        getattr(library, name).restype = ctypes.c_int64
+    counts = ("launches", "graph_launches", "dependent_launches", "live_bytes")
+    for name in counts:
+        getattr(library, f"emulated_{name}").restype = ctypes.c_int64
     return library
 
 

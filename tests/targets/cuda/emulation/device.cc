@@ -46,7 +46,7 @@ bool capture_broken = false;
 std::unique_ptr<Graph> captured;
 std::map<void*, size_t> allocations, pinned;
 size_t live_bytes = 0;
-int64_t launches = 0, graph_launches = 0;
+int64_t launches = 0, graph_launches = 0, dependent_launches = 0;
 constexpr size_t kMemory = size_t{4} << 30, kAlign = 256;
 
 struct Event {
@@ -145,6 +145,7 @@ void emulated_defer(int on) {
 void emulated_order(int backwards) { descending = backwards != 0; }
 int64_t emulated_launches() { return launches; }
 int64_t emulated_graph_launches() { return graph_launches; }
+int64_t emulated_dependent_launches() { return dependent_launches; }
 size_t emulated_live_bytes() { return live_bytes; }
 
 // -- the driver: modules and launches ---------------------------------------------------------------
@@ -173,6 +174,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arg
   fits = fits && grid.sharedMemBytes <= kernel->dynamic;
   if (!fits || grid.gridDimX * grid.gridDimY * grid.gridDimZ == 0 || threads == 0)
     return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < grid.numAttrs; ++i)
+    dependent_launches += grid.attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   std::shared_ptr<EmulatedCall> call(kernel->bind(arguments));
   return Enqueue(grid.hStream, [=] { return Launch(*kernel, grid, call.get()); });
 }
