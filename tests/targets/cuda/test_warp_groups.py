@@ -20,7 +20,9 @@ from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.split_k import SplitK
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.moe import experts
 from mlcc_targets import Choices, get_target
+from tests.compiler.kernels import test_moe as moe
 from tests.compiler.kernels.cases import gpu_kernels
 from tests.compiler.kernels.linear import test_gpu_linear as linear
 from tests.targets.cuda import emulation
@@ -92,6 +94,19 @@ PRODUCTS = [
 )
 def test_products(sizes: tuple[int, int], name: str, rows: int) -> None:
     assert is_right(sizes, name, rows)
+
+
+def test_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of 128 tokens that chose one expert; of other tiles no kernel is compiled."""
+    assert experts.heights(CUDA) == (16, 64, 128) and experts.heights(OLDER) == (16, 64)
+    monkeypatch.setattr(experts, "heights", lambda gpu: (128,))
+    moe.gpu_check(CUDA, (2, 16, 64), "f16", 2, 1, each=True, tokens=(30,))
+
+
+@pytest.mark.long
+def test_experts_by_number_of_tokens() -> None:
+    """Those of one alone, tiles of 16, of 64, and from 64 tokens an expert on of 128."""
+    moe.gpu_check(CUDA, (4, 272, 128), "t4_g32", 2, 2, each=False, tokens=(5, 15, 60, 200))
 
 
 def test_kernels_start_while_the_one_before_runs() -> None:

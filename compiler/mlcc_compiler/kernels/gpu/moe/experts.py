@@ -7,7 +7,8 @@ Matrices are stacked, [count * N, K], as those of a linear, and the kernels are 
                   it chose
     more          matrix_gemm.py or gemm.py: tiles of tokens that chose one expert
 
-or, where weights are stored for tensor cores, fragments/gemv.py and fragments/gemm.py.
+or, where weights are stored for tensor cores, fragments/gemv.py and fragments/gemm.py; in
+libraries for sm_90a tiles of 128 tokens by fragments/warp_group_products.py.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import warp_group
 from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
+from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
@@ -89,8 +92,19 @@ def order_of(gpu: Gpu, experts: int, chosen: int) -> tuple[Factory, tuple[Any, .
 
 
 def heights(gpu: Gpu) -> tuple[int, ...]:
-    """Rows of the tiles; where there are two, for few and for many tokens an expert."""
-    return (16, 64) if gpu.matrix_unit and gpu.f16 else (2 * side(gpu),)
+    """Rows of the tiles; where there are several, for few and for many tokens an expert. 128 are
+    multiplied by warp groups."""
+    if gpu.matrix_unit and gpu.f16:
+        return (16, 64, warp_group.ROWS) if gpu.warp_groups and gpu.fragments else (16, 64)
+    return (2 * side(gpu),)
+
+
+def _tiles(gpu: Gpu, packing: GpuPacking) -> tuple[int, ...]:
+    """The heights that have a kernel for a weight: all, but for weights that warp groups do not
+    take and for x in 8-bit floats."""
+    takes = packing.fragments and tile_for(gpu, warp_group.ROWS, packing).warp_groups
+    found = heights(gpu)
+    return found if takes and not row_of(gpu, packing) else found[:2]
 
 
 def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearShape) -> PrimFunc:
@@ -110,10 +124,11 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
         variants: list[Variant] = [
             (max_per_token(gpu, numbers), partial(few, gpu, reader, alone, 1))
         ]
-        for row, height in enumerate(heights(gpu)):
+        for row, height in enumerate(_tiles(gpu, packing)):
             work = GroupedWork(x, y, packing, part, numbers, order, begin, row + 1)
-            # tiles that are half full on average
-            most = height * numbers.experts // (2 * numbers.chosen)
+            # tiles that are half full on average; of 64 before 128 full, as two unpack W twice
+            full = 1 if (height, heights(gpu)[-1]) == (64, warp_group.ROWS) else 2
+            most = height * numbers.experts // (full * numbers.chosen)
             variants.append((most, _tiled(gpu, reader, work, height, rounded)))
         first_that_takes(x.shape[0], variants)
 

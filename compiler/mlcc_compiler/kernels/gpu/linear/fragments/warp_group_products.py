@@ -20,7 +20,7 @@ from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import Tile
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH, UNITS
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import Rounded
-from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork, TileRows, WorkItems
+from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import bind
 
 _WORD = 4
@@ -45,11 +45,9 @@ class WarpGroupActivations:
         self.to = bind(at.astype("uint32"))
         pair, stretch = unit % UNITS, unit // UNITS
         self.column = bind(stretch * (STRETCH // 2) + word * UNITS + pair)
-        assert isinstance(work, LinearWork), "other work has no numbers of rows"
-        first = found.x_row(row)
-        self.cell, self.rows = bind(work.first_word(first)), range(0, tile.rows, WARPS)
-        behind = [bind(found.x_row(row + i) - first) for i in self.rows]
-        self.behind = [mma.kept(work.first_word(rows)) for rows in behind]
+        self.cell, self.rows = bind(work.first_word(found.x_row(row))), range(0, tile.rows, WARPS)
+        cells = [work.first_word(found.x_row(bind(row + i))) for i in self.rows]
+        self.behind = [mma.kept(bind(cell - self.cell)) for cell in cells]
 
     def copy(self, step: Expr, address: Expr) -> None:
         """Start the copies of a step."""
