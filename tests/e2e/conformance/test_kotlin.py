@@ -26,8 +26,7 @@ def runner(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Runner]:
     cache = tmp_path_factory.mktemp("cache")
-    program = ["java", f"-Dmlcc.cache={cache}", "-cp", kotlin_package.class_path]
-    command = [*program, "dev.mlcc.jvm.RelayKt"]
+    command = kotlin_package.relay(cache)
     with bridge(command, compiled_demo("f32", "cpu")) as url, running(request, url) as started:
         yield started
         assert len(list(cache.iterdir())) == 1  # unpacked once, nothing left beside

@@ -17,8 +17,7 @@ from tests.helpers.mobile.seeing import QUESTIONS, answer, compiled, request
 @pytest.mark.feature("kotlin-images", "cpu", "runs")
 def test_answers_are_those_of_transformers(kotlin_package: Package, tmp_path: Path) -> None:
     out, oracle = compiled(tmp_path)
-    program = ["java", f"-Dmlcc.cache={tmp_path / 'cache'}", "-cp", kotlin_package.class_path]
-    with bridge([*program, "dev.mlcc.jvm.RelayKt"], out) as url:
+    with bridge(kotlin_package.relay(tmp_path / "cache"), out) as url:
         for text, files in QUESTIONS:
             body = request(text, files)
             found = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)

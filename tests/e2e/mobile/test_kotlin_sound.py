@@ -16,8 +16,7 @@ from tests.helpers.mobile.kotlin_package import Package
 @pytest.mark.feature("kotlin-sound", "cpu", "runs")
 def test_answers_are_those_of_transformers(kotlin_package: Package, tmp_path: Path) -> None:
     out, oracle = compiled(tmp_path)
-    program = ["java", f"-Dmlcc.cache={tmp_path / 'cache'}", "-cp", kotlin_package.class_path]
-    with bridge([*program, "dev.mlcc.jvm.RelayKt"], out) as url:
+    with bridge(kotlin_package.relay(tmp_path / "cache"), out) as url:
         for sounds in SOUNDS.values():
             body = request([file for _, file in sounds])
             found = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)

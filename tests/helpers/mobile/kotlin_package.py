@@ -44,6 +44,11 @@ class Package:
         jars = [str(path) for path in self.repository.rglob("*.jar")]
         return os.pathsep.join([str(self.folder / "test-classes"), *jars, f"{self.folder}/lib/*"])
 
+    def relay(self, cache: Path) -> list[str]:
+        """The command of the tests' relay. cache: where it unpacks the native parts."""
+        options = [*SHORT_LIVED.split(), f"-Dmlcc.cache={cache}", "-cp", self.class_path]
+        return ["java", *options, "dev.mlcc.jvm.RelayKt"]
+
     @property
     def results(self) -> dict[str, tuple[int, int]]:
         """By test class: how many ran, how many of them were skipped."""
