@@ -17,6 +17,7 @@ from mlcc.errors import InvalidRequestError
 from mlcc.multimodal.audio.clips import AudioProcessor
 from mlcc.multimodal.audio.encoded import EncodedAudio
 from mlcc.multimodal.audio.frames import Recording
+from mlcc.multimodal.audio.samples import Samples
 from mlcc.multimodal.audio.sound import decode
 from mlcc.multimodal.prompt import PreparedSound, prepare_sound
 from mlcc.service.http.types import FormPart
@@ -84,7 +85,7 @@ class TabSound:
         file.seek(0)
         return decode(file, self._kernels)
 
-    async def recording(self, samples: array[float], bins: int, rows: int) -> Recording:
+    async def recording(self, samples: Samples, bins: int, rows: int) -> Recording:
         """The samples as windows of `rows` rows."""
         return Recording(samples, bins, rows, self._kernels)
 

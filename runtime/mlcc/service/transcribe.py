@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from array import array
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -28,6 +27,7 @@ from mlcc.engine.events import TextDelta
 from mlcc.engine.request import AudioWindow, Request, SamplingParams
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.multimodal.audio.samples import Samples
 from mlcc.multimodal.audio.timestamps import TIMESTAMPS
 from mlcc.multimodal.audio.words import words_of
 from mlcc.service.engine_client import Job
@@ -93,13 +93,13 @@ class Transcriber:
             )
         return wanted.lower() if wanted else ""
 
-    async def transcript(self, samples: array[float]) -> Transcript:
+    async def transcript(self, samples: Samples) -> Transcript:
         """The whole transcript. Raises MlccError."""
         segments = [segment async for segment in self.segments(samples)]
         seconds = len(samples) / 16000
         return Transcript(self.task, self.language, seconds, segments)
 
-    async def segments(self, samples: array[float]) -> AsyncIterator[Segment]:
+    async def segments(self, samples: Samples) -> AsyncIterator[Segment]:
         """The segments, as they are found. Raises MlccError."""
         host = self._served.sound
         recording = await host.recording(samples, self.info.bins, self.info.rows)

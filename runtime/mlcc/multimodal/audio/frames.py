@@ -8,9 +8,11 @@ apart, of 25 ms each, reflected at the ends.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Protocol
+
+from mlcc.multimodal.audio.samples import Samples
 
 RATE = 16000
 """Samples a second."""
@@ -18,8 +20,8 @@ HOP, REACH = 160, 200
 """Samples between frames, and on each side of a frame's middle."""
 FLOAT = 4
 """Bytes of a float32."""
-BLOCK = 1 << 24
-"""Samples that are resampled at once, about: 64 MB."""
+BLOCK = 1 << 20
+"""Samples that are resampled at once, about: 4 MB."""
 _TAPS = 3
 
 
@@ -67,24 +69,23 @@ def log_mel(
 
 def resampled(
     pieces: Iterable[array[float]], rate: int, kernels: SoundKernels | None = None
-) -> array[float]:
-    """The samples of all pieces at 16 kHz. Raises DeviceError where libmlcc_executor was not built.
-    kernels: None = those of libmlcc_executor.
+) -> Iterator[array[float]]:
+    """The samples of all pieces at 16 kHz, in pieces. Raises DeviceError where libmlcc_executor was
+    not built. kernels: None = those of libmlcc_executor.
 
     Block by block of whole seconds, each with a second of its neighbours, which is further than the
     filter reaches: the same numbers as at once."""
     kernels = kernels or native_kernels()
     size = rate * max(1, BLOCK // rate)
-    made, before, block = array("f"), array("f"), array("f")
+    before, block = array("f"), array("f")
     for piece in pieces:
         block += piece
         while len(block) >= size + rate:
             found = _resampled(before + block[: size + rate], rate, kernels)
             begin = len(before) * RATE // rate
-            made += found[begin : begin + size * RATE // rate]
+            yield found[begin : begin + size * RATE // rate]
             before, block = block[size - rate : size], block[size:]
-    made += _resampled(before + block, rate, kernels)[len(before) * RATE // rate :]
-    return made
+    yield _resampled(before + block, rate, kernels)[len(before) * RATE // rate :]
 
 
 def _resampled(samples: array[float], rate: int, kernels: SoundKernels) -> array[float]:
@@ -100,7 +101,7 @@ class Recording:
 
     def __init__(
         self,
-        samples: array[float],
+        samples: Samples,
         bins: int,
         rows: int,
         kernels: SoundKernels | None = None,
@@ -111,8 +112,7 @@ class Recording:
         self._bins, self._window = bins, 2 * rows
         short = len(samples) <= self._window * HOP
         whole = self._window * HOP if short else len(samples) // HOP * HOP
-        self._samples = samples[:whole]
-        self._samples.frombytes(bytes(FLOAT * (whole - len(self._samples))))
+        self._samples, self._whole = samples, whole
         self.frames = whole // HOP
         """Frames, of 10 ms each."""
         self.frames_of_sound = -(-len(samples) // HOP) if short else self.frames
@@ -130,15 +130,20 @@ class Recording:
     def _part(self, start: int, wanted: bool) -> tuple[bytes, float]:
         count = min(self._window, self.frames - start)
         first, end = start * HOP - REACH, (start + count - 1) * HOP + REACH
-        samples = self._samples
-        before = samples[-first:0:-1] if first < 0 else array("f")
-        over = end - len(samples)
-        after = samples[-2 : -2 - over : -1] if over > 0 else array("f")
-        given = before + samples[max(0, first) : end] + after
+        over = max(0, end - self._whole)
+        before = self._between(1, 1 - first)[::-1] if first < 0 else array("f")
+        after = self._between(self._whole - 1 - over, self._whole - 1)[::-1]
+        given = before + self._between(max(0, first), end - over) + after
         made, most = self._kernels.log_mel(
             given.tobytes(), count, self._bins, self._largest, wanted
         )
         return bytes(made), most
+
+    def _between(self, first: int, end: int) -> array[float]:
+        """Samples, and silence behind the last."""
+        found = self._samples[first:end]
+        found.frombytes(bytes(FLOAT * (end - first - len(found))))
+        return found
 
 
 def _slice(bins: int) -> int:

@@ -12,6 +12,7 @@ from typing import IO, Any
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.multimodal.audio.frames import FLOAT, RATE, SoundKernels, resampled
 from mlcc.multimodal.audio.riff import open_wave
+from mlcc.multimodal.audio.samples import StoredSamples
 from mlcc.util.extras import advice, is_here, require
 
 MOST_SECONDS = 2 * 60 * 60
@@ -39,26 +40,36 @@ def decode(
     """Mono samples at 16 kHz of a file, between -1 and 1. kernels: None = those of
     libmlcc_executor; most_seconds: None = MOST_SECONDS. Raises InvalidRequestError for what is no
     sound, or longer, and UnsupportedError without soundfile."""
+    samples = array("f")
+    for piece in _pieces(file, kernels, most_seconds):
+        samples += piece
+    return samples
+
+
+def store(file: IO[bytes]) -> StoredSamples:
+    """As `decode`, for recordings of hours: their samples are in a temporary file. Raises
+    CapacityError too."""
+    return StoredSamples(_pieces(file))
+
+
+def _pieces(
+    file: IO[bytes], kernels: SoundKernels | None = None, most_seconds: int | None = None
+) -> Iterator[array[float]]:
+    """Mono samples at 16 kHz."""
     most = MOST_SECONDS if most_seconds is None else most_seconds
-    kind = kind_of(file.read(_HEAD))
+    kind, found = kind_of(file.read(_HEAD)), False
     file.seek(0)
     try:
         rate, pieces = _DECODERS.get(kind, _by_soundfile)(file, most)
-        samples = _joined(pieces) if rate == RATE else resampled(pieces, rate, kernels)
+        for piece in pieces if rate == RATE else resampled(pieces, rate, kernels):
+            found = found or len(piece) > 0
+            yield piece
     except (MlccError, MemoryError):
         raise
     except Exception as error:  # decoders raise many kinds of errors on damaged files
         raise _bad(f"is a damaged {kind} file ({error!s:.80})") from error
-    if not samples:
+    if not found:
         raise _bad("holds no samples")
-    return samples
-
-
-def _joined(pieces: Iterator[array[float]]) -> array[float]:
-    samples = array("f")
-    for piece in pieces:
-        samples += piece
-    return samples
 
 
 def kind_of(data: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import AsyncIterator
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
@@ -10,6 +9,7 @@ from typing import IO, Any
 from mlcc.api.errors import BodyTooLargeError, error_body
 from mlcc.api.openai.audio import TranscriptionFields, fields_of, usage_of, written
 from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.multimodal.audio.samples import Samples
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import TRANSCRIPTIONS, TRANSLATIONS
 from mlcc.service.http.types import (
@@ -60,7 +60,7 @@ async def _answer(served: ServedModel, request: ApiRequest, task: str) -> ApiRes
     return json_response(made)
 
 
-def _streamed(transcriber: Transcriber, samples: array[float]) -> ApiResponse:
+def _streamed(transcriber: Transcriber, samples: Samples) -> ApiResponse:
     """Each segment as soon as its window is transcribed."""
     failures: list[MlccError] = []
     segments = transcriber.segments(samples)
