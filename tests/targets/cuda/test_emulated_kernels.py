@@ -28,7 +28,9 @@ from mlcc_compiler.quantization import Quantized, dequantize, scheme
 from mlcc_targets import Choices, get_target
 from tests.compiler.kernels import test_gpu_elementwise as elementwise
 from tests.compiler.kernels import test_moe as moe
+from tests.compiler.kernels.attention import test_mla as latent
 from tests.compiler.kernels.cases import gpu_kernels
+from tests.compiler.kernels.cases import mla as latent_cases
 from tests.compiler.kernels.linear import test_gpu_linear as linear
 from tests.targets.cuda import emulation
 from tests.targets.kernel_checks import checks, names
@@ -280,6 +282,16 @@ def test_few_tokens_are_not_sorted() -> None:
     order, begin = moe.ordered(CUDA, moe.choices(1, 8, 16, 2), 16)
     assert emulation.device().emulated_launches() == before
     assert (order == 77).all() and (begin == 77).all()
+
+
+def test_latents_of_many_ranges() -> None:
+    """The last workgroup merges them, 32 ranges at a time; rows behind the last token are 0."""
+    case = latent_cases.Case(dtype="float16")
+    for sequences, padding, more in (([(1, 40), (1, 4300), (1, 16)], 2, 2), ([(1, 300)], 0, 0)):
+        given = latent_cases.inputs(case, sequences, padding=padding)
+        given.sequences += more
+        y = latent.gpu_attend(given, CUDA)
+        np.testing.assert_allclose(y, given.expected, rtol=0, atol=1e-5)
 
 
 def test_a_kernel_of_no_rows_starts_nothing() -> None:

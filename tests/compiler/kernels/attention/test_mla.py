@@ -16,6 +16,7 @@ from mlcc.device.reference import mla as twin
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.kernels.cpu.attention import mla_cache
 from mlcc_compiler.kernels.cpu.attention.latent import attend_latents
+from mlcc_compiler.kernels.gpu.attention import latent
 from mlcc_compiler.kernels.gpu.attention import mla_cache as gpu_mla_cache
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latent_ranges
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latents as gpu_attend_latents
@@ -118,9 +119,17 @@ def test_append(case: Case, dtype: str) -> None:
 
 
 def gpu_attend(given: Inputs, gpu: Gpu = F16) -> Any:
-    """The attention of both kernels, partial and combining."""
+    """The attention of both kernels, partial and combining; by one where the device has that."""
     case = given.case
     items = int(range_items(given.entries, given.sequences, case.page))
+    if latent.takes_one_launch(gpu, case.layout):
+        counters = np.zeros(latent.counters_of(gpu, case.layout), np.int32)
+        made = [np.full((items, case.heads, n), np.nan, np.float32) for n in (case.rank, 2)]
+        given_all = [*given.tensors, counters, given.sequences, *made]
+        given_all.append(np.full(given.out, np.nan, np.float32))
+        after = gpu_call(latent.attend_latents_at_once, (case.layout,), given_all, gpu)
+        assert not after[len(given.tensors)].any()
+        return after[-1]
     scratch = [((items, case.heads, n), "float32") for n in (case.rank, 2)]
     parts = gpu_run(attend_latent_ranges, (case.layout,), given.tensors, scratch, gpu)
     arguments, out = [*given.tensors, *parts, given.sequences], [(given.out, "float32")]

@@ -56,7 +56,8 @@ def emit_attention(
     scratch = [tensor([items, shape.heads, shape.head_dim]), tensor([items, shape.heads, 2])]
     if takes_one_launch(gpu, shape):
         made = kernels.cached_kernel(attend_at_once, shape, layout, _prefill)
-        given = [*inputs, _counters(kernels, graph, q, shape, layout), *sinks, sequences]
+        counters = emit_counters(kernels, graph, q, counters_of(gpu, shape, layout))
+        given = [*inputs, counters, *sinks, sequences]
         pairs = tensor([dims(q)[0], shape.heads * shape.head_dim // 2], "uint32")
         out = [*scratch, tensor(dims(q), dtype_of(q)), *([pairs] if shape.rounded else [])]
         return graph.items(graph.call_tir(made, "attend", given, out), len(out))[-1]
@@ -73,11 +74,8 @@ def takes_one_launch(gpu: Gpu, shape: AttentionShape) -> bool:
     return gpu.fragments and shape.head_dim % UNIT == 0
 
 
-def _counters(
-    kernels: KernelSet, graph: Graph, q: Any, shape: AttentionShape, layout: KvLayout
-) -> Any:
-    """Emit the clearing of the counters, once a step."""
-    count = counters_of(kernels.device, shape, layout)
+def emit_counters(kernels: KernelSet, graph: Graph, q: Any, count: int) -> Any:
+    """Emit the clearing of that many counters, once a step."""
     key = "counters", count
     if key not in graph.memo:
         made = kernels.cached_kernel(clear, static_sizes(q), dtype_of(q), count)

@@ -8,7 +8,7 @@ How a sequence's ranges are merged depends on nothing but their number.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
@@ -81,7 +81,8 @@ def attend_at_once(gpu: Gpu, shape: AttentionShape, layout: KvLayout, prefill: A
         sinks = inputs.pop() if shape.sinks else None
         *pages, words, counters = inputs
         sequences = PagedSequences(shape, layout, words)
-        merge = _Merge(gpu, sequences, (sums, stats), (out, *pairs), sinks, q.shape[0] <= most)
+        plan, parts = RangePlan.of(gpu, shape, layout.page_size), (sums, stats)
+        merge = RangeMerge(gpu, plan, sequences, parts, (out, *pairs), q.shape[0] <= most, sinks)
         _ranges(gpu, sequences, q, pages, merge, counters)
         with when(q.shape[0] > most):
             prefill(gpu, sequences, most, q, pages, out, sinks)
@@ -102,11 +103,11 @@ def attend_at_once(gpu: Gpu, shape: AttentionShape, layout: KvLayout, prefill: A
 
 
 def _ranges(
-    gpu: Gpu, sequences: PagedSequences, q: Any, pages: Any, merge: _Merge, counters: Any
+    gpu: Gpu, sequences: PagedSequences, q: Any, pages: Any, merge: RangeMerge, counters: Any
 ) -> None:
     """Emit the launch of `attend_ranges`, with the merge."""
     shape, layout = sequences.shape, sequences.layout
-    plan, rows = merge.plan, Rows(gpu, layout, *pages)
+    plan, rows = RangePlan.of(gpu, shape, layout.page_size), Rows(gpu, layout, *pages)
     splits = shape.group // plan.heads
     parts = shape.kv_heads * splits
     grid = (merge.sums.shape[0], parts)
@@ -125,24 +126,47 @@ def _ranges(
                 first, ranges = merge.ranges(sequence)
                 counter = counters[sequence.index * parts + part]
                 with when(async_copy.is_last(counter, ranges)):
-                    merge.add(work, sequence, first, ranges, head)
+                    merge.add(thread, work.scores, sequence, first, ranges, head)
 
 
-class _Merge:
+class MergePlan(Protocol):
+    """How a workgroup divides the merge."""
+
+    @property
+    def threads(self) -> int: ...
+    @property
+    def keys(self) -> int:
+        """Of a range."""
+
+    @property
+    def dim(self) -> int:
+        """Numbers of a head."""
+
+    @property
+    def heads(self) -> int:
+        """Of a workgroup."""
+
+    @property
+    def score_columns(self) -> int:
+        """Ranges whose weights it has at a time."""
+
+
+class RangeMerge:
     """Emits the merge of a sequence's ranges."""
 
     def __init__(
         self,
         gpu: Gpu,
+        plan: MergePlan,
         sequences: PagedSequences,
         partial: tuple[Any, Any],
         made: tuple[Any, ...],
-        sinks: Any,
         decodes: Expr,
+        sinks: Any = None,
     ) -> None:
         self.gpu, self.sequences, self.sinks = gpu, sequences, sinks
         self.shape = sequences.shape
-        self.plan = RangePlan.of(gpu, self.shape, sequences.layout.page_size)
+        self.plan = plan
         (self.sums, self.stats), (self.out, *self.pairs) = partial, made
         self.decodes = decodes
         """Whether no sequence has several tokens: then the result is written as it is read."""
@@ -168,10 +192,17 @@ class _Merge:
         return bind(first_item(sequences, sequence.index) + first), count
 
     def add(
-        self, work: RangeWork, sequence: PagedSequence, item: Expr, count: Expr, head: Expr
+        self,
+        thread: Expr,
+        weights: Any,
+        sequence: PagedSequence,
+        item: Expr,
+        count: Expr,
+        head: Expr,
     ) -> None:
-        """Emit the sums over all ranges, weighted by e ** (their largest score - the largest)."""
-        plan, thread, weights = self.plan, work.thread, work.scores
+        """Emit the sums over all ranges, weighted by e ** (their largest score - the largest).
+        weights: workgroup memory f32[heads, score_columns]."""
+        plan = self.plan
         teams = 1
         while teams < plan.heads:
             teams *= 2
