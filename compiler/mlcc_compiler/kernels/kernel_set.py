@@ -49,6 +49,10 @@ class KernelSet:
     rounding: Callable[[Sequence[Sequence[tuple[str, Sequence[int]]]]], str] | None = None
     """(of each product that reads x, the schemes and shapes of its weights) -> the column order
     in which `passes/round_activations.py` may give them x rounded; "" = none. None = never."""
+    rounded_words: Callable[[str, int], int] = lambda order, width: width // 2
+    """(a result of `rounding`, numbers of a row of x) -> words of a row."""
+    rounds_pairs: Callable[[str], bool] = bool
+    """Whether a result of `rounding` is the order of pairs, which any kernel can write."""
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
         """The kernel of an operator. Raises UnsupportedError if the set has none."""

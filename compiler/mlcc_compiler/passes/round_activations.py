@@ -1,5 +1,5 @@
 """Pass: lets norms, gated products and attention write their result as the next products multiply
-it: rounded to float16, in the order of their weights' columns.
+it: rounded to float16, in the order of their weights' columns, or to 8-bit floats.
 
 Only where all readers of a value are linear layers that take it so (`KernelSet.rounding`). Gate and
 up are joined with their activation on the way: `mlcc.rounded_gated_linear`. Such a value is
@@ -33,7 +33,8 @@ class RoundActivations(Rewriter):
     def __init__(self, module: ir.IRModule, kernels: KernelSet, entry: str = "") -> None:
         super().__init__(module, entry)
         assert kernels.rounding is not None
-        self.rounding = kernels.rounding
+        self.rounding, self.is_pairs = kernels.rounding, kernels.rounds_pairs
+        self.words = kernels.rounded_words
         self.readers: dict[Any, list[Any]] = defaultdict(list)
         """The variable of a value -> the operators, or other expressions, that read it."""
         self.pairs: dict[Any, Any] = {}
@@ -56,7 +57,7 @@ class RoundActivations(Rewriter):
                 self.pairs[value.tuple_value] = variable
             if _name(value) == "relax.reshape" and len(self.readers[value.args[0]]) == 1:
                 self.flat[value.args[0]] = variable
-            if _name(value) == GATED and self._order(variable) and self._joined(value):
+            if _name(value) == GATED and self._in_pairs(variable) and self._joined(value):
                 self.inside.add(call_parts(value)[1][0])
         return list(function.params)
 
@@ -84,7 +85,7 @@ class RoundActivations(Rewriter):
         if not order:
             return None
         rows, width = dims(of)
-        result = tensor([rows, width // 2], "uint32")
+        result = tensor([rows, self.words(order, width)], "uint32")
         _, arguments = call_parts(value)
         if arguments[0] in self.inside:
             product = call_parts(self.made[arguments[0]])[1]
@@ -102,7 +103,7 @@ class RoundActivations(Rewriter):
         name, arguments = call_parts(call)
         at, rows = ATTENTION[name], self.flat.get(variable)
         shape = AttentionShape.from_json(str(literal(arguments[at])))
-        order = "" if rows is None or shape.head_dim % UNIT else self._order(rows)
+        order = "" if rows is None or shape.head_dim % UNIT else self._in_pairs(rows)
         if not order:
             return None
         self.views.add(rows)
@@ -121,6 +122,11 @@ class RoundActivations(Rewriter):
                 return ""
         return self.rounding([self._weights(reader) for reader in readers])
 
+    def _in_pairs(self, variable: Any) -> str:
+        """The order in which they take it as pairs; "" = they do not."""
+        order = self._order(variable)
+        return order if self.is_pairs(order) else ""
+
     def _joined(self, call: relax.Call) -> bool:
         """Whether gate and up are a linear layer that nothing else reads, with the activation at
         the end of both."""
@@ -130,7 +136,7 @@ class RoundActivations(Rewriter):
             return False
         weights = self._weights(product)
         even = len(weights) == 1 or [shape[0] for _, shape in weights] == [dims(source)[1] // 2] * 2
-        return even and bool(self.rounding([weights]))
+        return even and self.is_pairs(self.rounding([weights]))
 
     def _weights(self, call: relax.Call) -> list[tuple[str, list[int]]]:
         """(scheme, [N, K]) of what a linear layer reads; neighbours of one scheme are one."""

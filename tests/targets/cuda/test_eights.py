@@ -11,9 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlcc.device.reference import ops as twin
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
+from mlcc_compiler.kernels.gpu.linear.fragments import eight_rows, rounded_rows
 from mlcc_compiler.kernels.gpu.linear.fragments.eights import EightRow, round_eights, row_of
 from mlcc_compiler.kernels.gpu.moe import experts as kernels
 from mlcc_targets import Choices, get_target
@@ -21,6 +23,7 @@ from tests.compiler.kernels import test_moe as moe
 from tests.compiler.kernels.cases import gpu_kernels
 from tests.compiler.kernels.linear import test_gpu_linear as linear
 from tests.targets.cuda import emulation
+from tests.targets.cuda import test_rounded_activations as rounded_activations
 from tests.targets.cuda.test_emulated_kernels import compiled
 
 pytestmark = pytest.mark.usefixtures("emulated")
@@ -114,6 +117,40 @@ def test_products(
         y, expected, bound = product(gpu, sizes, name, count, *heights)
         error = np.abs(y - expected)
         assert (error <= bound).all(), (count, error.max(), np.abs(expected).max())
+
+
+def values_of(words: np.ndarray, row: EightRow) -> np.ndarray:
+    """The numbers of rows in the order of lanes."""
+    codes = np.ascontiguousarray(words[:, : row.first_scale]).view(ml_dtypes.float8_e4m3fn)
+    blocks = codes.astype(np.float32).reshape(len(words), -1, 4, 4, 2, 4)
+    scales = np.ascontiguousarray(words[:, row.first_scale :]).view(np.float32)[:, : row.groups]
+    spread = np.repeat(scales, row.group, axis=1)
+    return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(len(words), row.k) * spread
+
+
+@pytest.mark.parametrize("row", [EightRow(384, 128), EightRow(2304, 2304)])
+def test_rows_are_written_so(row: EightRow) -> None:
+    """By a norm and a gated product: within half a unit in the last place of three bits."""
+    text = eight_rows.text_of(CUDA, row)
+    assert eight_rows.form_of(text, row.k) == row and not eight_rows.is_pairs(text)
+    x, residual, w = (linear.normal(i, *s) for i, s in enumerate([(3, row.k)] * 2 + [(row.k,)]))
+    shapes = [((3, row.k), "float32"), ((3, row.words), "uint32")]
+    numbers = (row.k,), (row.k,), (row.k,), 1e-6, 1.0, text
+    _, norm = gpu_kernels.run(
+        rounded_rows.rounded_add_rms_norm, numbers, [x, residual, w], shapes, CUDA
+    )
+    both = linear.normal(7, 3, 2 * row.k)
+    (product,) = gpu_kernels.run(
+        rounded_rows.rounded_gated, ((2 * row.k,), "silu", text), [both], shapes[1:], CUDA
+    )
+    for found, expected in (
+        (norm, twin.rms_norm(x + residual, w, 1e-6, 1.0)),
+        (product, rounded_activations.gated(both)),
+    ):
+        groups = np.abs(expected).reshape(3, -1, row.group).max(axis=2)
+        least = np.repeat(groups / 448, row.group, axis=1) * 2.0**-10
+        error = np.abs(values_of(found, row) - expected)
+        assert (error <= np.maximum(np.abs(expected) * 2.0**-4, least) * 1.001).all()
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.gpu.elementwise import (
 )
 from mlcc_compiler.kernels.gpu.kv_cache import append, hidden_states
 from mlcc_compiler.kernels.gpu.linear import linear
-from mlcc_compiler.kernels.gpu.linear.fragments import rounded_rows
+from mlcc_compiler.kernels.gpu.linear.fragments import eight_rows, rounded_rows
 from mlcc_compiler.kernels.gpu.linear.split_weights import layout
 from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, experts, router
 from mlcc_compiler.kernels.gpu.sampling import adjust, top_logprobs
@@ -114,7 +114,17 @@ def gpu_kernels(gpu: Gpu) -> KernelSet:
     merges = frozenset({"qkv", "gate_up"})
     rounds = partial(linear.rounding, gpu) if gpu.fragments else None
     shares = lambda schemes, k: True  # noqa: E731
-    return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, merges, shares, rounding=rounds)
+    return KernelSet(
+        gpu,
+        FACTORIES,
+        EMITTERS,
+        LAYOUTS,
+        merges,
+        shares,
+        rounding=rounds,
+        rounded_words=eight_rows.words_of,
+        rounds_pairs=eight_rows.is_pairs,
+    )
 
 
 def kernels_of(target: Target, activation_bits: int | None = None) -> KernelSet:

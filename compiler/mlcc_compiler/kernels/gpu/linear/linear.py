@@ -22,6 +22,7 @@ from typing import Any
 from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, dtype_of, tensor
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import eight_rows
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
 from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
@@ -117,12 +118,13 @@ def _joined_inputs(
 
 def rounding(gpu: Gpu, products: Sequence[Sequence[tuple[str, Sequence[int]]]]) -> str:
     """The order of columns in which x may be given as pairs to some products, each of which reads
-    weights of (scheme, [N, K]); "" = it must be given as floats."""
+    weights of (scheme, [N, K]), or `eight_rows.text_of`; "" = it must be given as floats."""
     forms = [[packing(gpu, shape, name) for name, shape in weights] for weights in products]
     if not all(joins(gpu, some) for some in forms):
         return ""
-    if any(row_of(gpu, form) for some in forms for form in some):
-        return ""
+    rows = {row_of(gpu, form) for some in forms for form in some}
+    if rows != {None}:
+        return eight_rows.text_of(gpu, rows.pop()) if len(rows) == 1 else ""
     orders = {columns_of(form) for weights in forms for form in weights}
     return order_text(*orders) if len(orders) == 1 else ""
 

@@ -46,7 +46,7 @@ LANE_WORDS = BLOCK_WORDS // UNITS
 MANY = 64
 """Rows of x from which on warp groups multiply."""
 _ALIGN = 4
-_LEAST = 1e-30
+LEAST = 1e-30
 """Of a group's largest |x|: its inverse is a number."""
 
 
@@ -104,7 +104,7 @@ def round_eights(gpu: Gpu, width: int, row: EightRow) -> PrimFunc:
             team, lane = bind(thread // size), bind(thread % size)
             group = bind(block * teams + team)
             held, most = Local(each * UNIT), Local()
-            most[0] = real(_LEAST)
+            most[0] = real(LEAST)
             for i in range(each):
                 unit = bind(lane + i * size)
                 with when(tirx.all(group < count, unit < units)):
@@ -119,16 +119,15 @@ def round_eights(gpu: Gpu, width: int, row: EightRow) -> PrimFunc:
                 unit = bind(lane + i * size)
                 with when(tirx.all(group < count, unit < units)):
                     four = [held[i * UNIT + j] * inverse for j in range(UNIT)]
-                    _store_unit(y, row, four, m, part, bind(first * units + unit))
+                    store_unit(y, row, four, m, part, bind(first * units + unit))
             with when(tirx.all(group < count, lane == 0)):
-                scale = T.reinterpret("uint32", top * real(1 / E4M3_MOST))
-                store(y, scale, m, part + row.first_scale + first)
+                store_scale(y, row, top, m, part + first)
 
     words = width // row.k * row.words
     return kernel(body, x=activations(gpu, "n", width), y=u32("n", words))
 
 
-def _store_unit(y: Any, row: EightRow, values: list[Expr], m: Expr, part: Expr, unit: Expr) -> None:
+def store_unit(y: Any, row: EightRow, values: list[Expr], m: Expr, part: Expr, unit: Expr) -> None:
     """Emit the rounding of a unit of eight numbers: two words of a block."""
     words, of_block = Local(2, "uint32"), BLOCK // UNIT
     for j in range(2):
@@ -142,3 +141,9 @@ def _store_unit(y: Any, row: EightRow, values: list[Expr], m: Expr, part: Expr, 
         apart = bind(T.Select(many, int32(UNITS), int32(1)))
     for j in range(2):
         store(y, words[j], m, at + j * apart)
+
+
+def store_scale(y: Any, row: EightRow, top: Expr, m: Expr, at: Expr) -> None:
+    """Emit the store of a group's scale; top: its largest |x|."""
+    scale = T.reinterpret("uint32", top * real(1 / E4M3_MOST))
+    store(y, scale, m, at + row.first_scale)

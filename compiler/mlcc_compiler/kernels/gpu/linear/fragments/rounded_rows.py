@@ -1,5 +1,5 @@
 """Norms and gated products whose result only products by tensor cores read: they write it as pairs
-of float16 (`rounded.py`), and no launch has to round it.
+of float16 (`rounded.py`), or as 8-bit floats (`eight_rows.py`), and no launch has to round it.
 
 A thread takes units of eight neighbours. Arithmetic is float32's, as in `elementwise/norm.py`.
 """
@@ -14,6 +14,8 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32,
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise.activation import ACTIVATIONS
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
+from mlcc_compiler.kernels.gpu.linear.fragments.eight_rows import form_of, store_row, words_of
+from mlcc_compiler.kernels.gpu.linear.fragments.eights import EightRow
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import order_of_text, store_unit
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -40,7 +42,8 @@ def rounded_rms_norm(
 
         _normalise(gpu, size, read, w, y, (eps, offset), order)
 
-    return kernel(body, x=activations(gpu, "n", size), w=f32(size), y=u32("n", size // 2))
+    y = u32("n", words_of(order, size))
+    return kernel(body, x=activations(gpu, "n", size), w=f32(size), y=y)
 
 
 def rounded_add_rms_norm(
@@ -64,7 +67,7 @@ def rounded_add_rms_norm(
         _normalise(gpu, size, read, w, y, (eps, offset), order)
 
     rows = activations(gpu, "n", size)
-    made = {"total": rows, "y": u32("n", size // 2)}
+    made = {"total": rows, "y": u32("n", words_of(order, size))}
     return kernel(body, x=rows, residual=rows, w=f32(size), **made)
 
 
@@ -73,9 +76,30 @@ def rounded_gated(gpu: Gpu, row: Sizes, kind: str, order: str) -> PrimFunc:
     inner = row[0] // 2
 
     def body(x: Expr, out: Expr) -> None:
-        gated_rows(gpu, x, out, kind, order_of_text(order))
+        if form := form_of(order, inner):
+            _gated_eights(gpu, x, out, kind, form)
+        else:
+            gated_rows(gpu, x, out, kind, order_of_text(order))
 
-    return kernel(body, gate_up=activations(gpu, "n", 2 * inner), out=u32("n", inner // 2))
+    out = u32("n", words_of(order, inner))
+    return kernel(body, gate_up=activations(gpu, "n", 2 * inner), out=out)
+
+
+def _gated_eights(gpu: Gpu, x: Any, out: Any, kind: str, form: EightRow) -> None:
+    """Emit the launch of `rounded_gated` that writes 8-bit floats: a workgroup a row."""
+    units, inner = form.k // UNIT, form.k
+    count = -(-units // gpu.threads)
+    with launch((x.shape[0],), (gpu.threads,)) as (row, thread):
+        held = Local(count * UNIT)
+        for i in range(count):
+            unit = bind(i * gpu.threads + thread)
+            for j in range(UNIT):
+                held[i * UNIT + j] = real(0)
+            with when(unit < units):
+                gate, up = (load(x, row, unit * UNIT + first, UNIT) for first in (0, inner))
+                for j in range(UNIT):
+                    held[i * UNIT + j] = ACTIVATIONS[kind](gate[j]) * up[j]
+        store_row(gpu, out, row, form, held, thread)
 
 
 def gated_rows(gpu: Gpu, x: Any, out: Any, kind: str, order: tuple[int, ...]) -> None:
@@ -108,11 +132,14 @@ def _normalise(
 ) -> None:
     """Emit the launch: a workgroup a row, whose numbers stay in registers in between. read: emits a
     unit of a row."""
-    (eps, offset), units = numbers, size // UNIT
+    (eps, offset), units, form = numbers, size // UNIT, form_of(order, size)
     count = -(-units // gpu.threads)
     with launch((y.shape[0],), (gpu.threads,)) as (i, thread):
         held, squares = Local(count * UNIT), Local()
         squares[0] = real(0)
+        if form is not None:
+            for j in range((count - 1) * UNIT, count * UNIT):
+                held[j] = real(0)
 
         def each(body: Callable[[int, Expr], None]) -> None:
             for number in range(count):
@@ -133,13 +160,16 @@ def _normalise(
         factor = bind(real(1) / T.sqrt(mean + real(eps)))
 
         def put(first: int, unit: Expr) -> None:
-            weights, values = _load_row(w, unit), Local(UNIT)
+            weights = _load_row(w, unit)
             for j in range(UNIT):
-                values[j] = held[first + j] * factor * (weights[j] + real(offset))
-            found = [values[j] for j in range(UNIT)]
-            store_unit(y, found, order_of_text(order), i, unit)
+                held[first + j] = held[first + j] * factor * (weights[j] + real(offset))
+            if form is None:
+                found = [held[first + j] for j in range(UNIT)]
+                store_unit(y, found, order_of_text(order), i, unit)
 
         each(put)
+        if form is not None:
+            store_row(gpu, y, i, form, held, thread)
 
 
 def _load_row(w: Any, unit: Expr) -> list[Expr]:
