@@ -133,7 +133,7 @@ def key_of(module: ir.IRModule, target: Any, compiler: str = "") -> str:
 
 def _content(kernel: tirx.PrimFunc) -> str:
     """All of a kernel: TVMScript, and TVM's hash of what the script may leave out, which is too
-    weak alone. JSON would take twice the time of both, a fifth of a compile that finds all objects
+    weak alone. JSON takes up to twice the time of both: a fifth of a compile that finds all objects
     in the cache."""
     return f"{tvm_ffi.structural_hash(kernel)} {kernel.script(show_meta=True)}"
 
