@@ -979,6 +979,14 @@ class TranscriptionSegment(View):
     """At which its window was transcribed."""
 
 
+class TranscriptionWord(View):
+    """A word of a transcript, with its times in seconds."""
+
+    word: str
+    start: float
+    end: float
+
+
 class Transcription(View):
     """The answer of /v1/audio/transcriptions and /translations in the formats json and
     verbose_json."""
@@ -991,6 +999,8 @@ class Transcription(View):
     duration: float | None
     """Seconds of the recording."""
     segments: list[TranscriptionSegment] | None
+    words: list[TranscriptionWord] | None
+    """If `timestamp_granularities` asks for them."""
 
 
 class TranscriptEvent(View):

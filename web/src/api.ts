@@ -1062,6 +1062,13 @@ export interface TranscriptionSegment {
   temperature: number;
 }
 
+/** A word of a transcript, with its times in seconds. */
+export interface TranscriptionWord {
+  word: string;
+  start: number;
+  end: number;
+}
+
 interface Verbose {
   /** transcribe or translate, as all below in the format verbose_json. */
   task?: string;
@@ -1069,6 +1076,8 @@ interface Verbose {
   /** Seconds of the recording. */
   duration?: number;
   segments?: TranscriptionSegment[];
+  /** If `timestamp_granularities` asks for them. */
+  words?: TranscriptionWord[];
 }
 
 /**

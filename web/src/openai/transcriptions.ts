@@ -16,6 +16,8 @@ export interface TranscriptionRequest {
   readonly response_format?: 'json' | 'text' | 'srt' | 'vtt' | 'verbose_json';
   /** 0 to 1; of several the next is tried where a window's text is no good. */
   readonly temperature?: number | readonly number[];
+  /** What verbose_json has times of (default: segment); by `word`, each title of srt and vtt. */
+  readonly timestamp_granularities?: readonly ('segment' | 'word')[];
   readonly stream?: boolean | null;
   readonly condition_on_previous_text?: boolean;
   readonly compression_ratio_threshold?: number;
@@ -54,9 +56,10 @@ export class Transcriptions {
   }
 }
 
-function formOf({ file, ...fields }: TranscriptionRequest): FormData {
+function formOf({ file, timestamp_granularities, ...fields }: TranscriptionRequest): FormData {
   const form = new FormData();
   form.set('file', file, file instanceof File ? file.name : 'recording');
+  for (const kind of timestamp_granularities ?? []) form.append('timestamp_granularities[]', kind);
   for (const [name, value] of Object.entries(fields)) {
     if (value !== undefined && value !== null) form.set(name, String(value));
   }

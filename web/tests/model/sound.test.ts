@@ -6,6 +6,7 @@ import { logMel } from '../../src/multimodal/log_mel.js';
 import { wavOf } from '../../src/multimodal/recording.js';
 import { resample } from '../../src/multimodal/resample.js';
 import { sound } from '../../src/multimodal/sound.js';
+import { Transcriptions } from '../../src/openai/transcriptions.js';
 
 interface Vectors {
   /** Frames, of transformers, of `noise(3200)` with its ends reflected. */
@@ -93,6 +94,26 @@ test('a form is read, and samples anywhere in memory', async () => {
   const odd = new Uint8Array(shifted.length + 1);
   odd.set(shifted, 1);
   expect(sound.resample(odd.subarray(1), 8000, 16000)).toEqual(resample(noise(400), 8000, 16000));
+});
+
+test('a request for times of words is a form', async () => {
+  const sent: FormData[] = [];
+  const made = new Transcriptions('/v1/audio/transcriptions', async (_path, form) => {
+    sent.push(form);
+    return Response.json({ text: 'a', words: [{ word: 'a', start: 0, end: 0.5 }] });
+  });
+  const file = new Blob(['x']);
+  const answer = await made.create({
+    file,
+    response_format: 'verbose_json',
+    timestamp_granularities: ['word', 'segment'],
+  });
+  expect(answer.words?.[0]?.end).toBe(0.5);
+  expect([...(sent[0] ?? [])].filter(([name]) => name !== 'file')).toEqual([
+    ['timestamp_granularities[]', 'word'],
+    ['timestamp_granularities[]', 'segment'],
+    ['response_format', 'verbose_json'],
+  ]);
 });
 
 test('samples as a WAV of 16 bits', async () => {

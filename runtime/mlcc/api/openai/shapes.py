@@ -376,6 +376,14 @@ class TranscriptionSegment(TypedDict):
     """At which its window was transcribed."""
 
 
+class TranscriptionWord(TypedDict):
+    """A word of a transcript, with its times in seconds."""
+
+    word: str
+    start: float
+    end: float
+
+
 class _Verbose(TypedDict, total=False):
     task: str
     """transcribe or translate, as all below in the format verbose_json."""
@@ -383,6 +391,8 @@ class _Verbose(TypedDict, total=False):
     duration: float
     """Seconds of the recording."""
     segments: list[TranscriptionSegment]
+    words: list[TranscriptionWord]
+    """If `timestamp_granularities` asks for them."""
 
 
 class Transcription(_Verbose):

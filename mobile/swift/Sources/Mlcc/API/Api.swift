@@ -3589,6 +3589,33 @@ public struct TranscriptionSegment: Codable, Equatable, Sendable {
     }
 }
 
+/// A word of a transcript, with its times in seconds.
+public struct TranscriptionWord: Codable, Equatable, Sendable {
+    /// `word`.
+    public var word: String
+    /// `start`.
+    public var start: Double
+    /// `end`.
+    public var end: Double
+
+    /// With its fields; those that are nil are left out of the JSON.
+    public init(
+        word: String,
+        start: Double,
+        end: Double
+    ) {
+        self.word = word
+        self.start = start
+        self.end = end
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case word
+        case start
+        case end
+    }
+}
+
 /// The answer of /v1/audio/transcriptions and /translations in the formats json and
 /// verbose_json.
 public struct Transcription: Codable, Equatable, Sendable {
@@ -3604,6 +3631,8 @@ public struct Transcription: Codable, Equatable, Sendable {
     public var duration: Double?
     /// `segments`.
     public var segments: [TranscriptionSegment]?
+    /// If `timestamp_granularities` asks for them.
+    public var words: [TranscriptionWord]?
 
     /// With its fields; those that are nil are left out of the JSON.
     public init(
@@ -3612,7 +3641,8 @@ public struct Transcription: Codable, Equatable, Sendable {
         task: String? = nil,
         language: String? = nil,
         duration: Double? = nil,
-        segments: [TranscriptionSegment]? = nil
+        segments: [TranscriptionSegment]? = nil,
+        words: [TranscriptionWord]? = nil
     ) {
         self.text = text
         self.usage = usage
@@ -3620,6 +3650,7 @@ public struct Transcription: Codable, Equatable, Sendable {
         self.language = language
         self.duration = duration
         self.segments = segments
+        self.words = words
     }
 
     enum CodingKeys: String, CodingKey {
@@ -3629,6 +3660,7 @@ public struct Transcription: Codable, Equatable, Sendable {
         case language
         case duration
         case segments
+        case words
     }
 }
 

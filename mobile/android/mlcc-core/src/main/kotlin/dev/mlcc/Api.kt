@@ -1969,6 +1969,14 @@ public data class TranscriptionSegment(
     val temperature: Double,
 )
 
+/** A word of a transcript, with its times in seconds. */
+@Serializable
+public data class TranscriptionWord(
+    val word: String,
+    val start: Double,
+    val end: Double,
+)
+
 /**
  * The answer of /v1/audio/transcriptions and /translations in the formats json and
  * verbose_json.
@@ -1983,6 +1991,8 @@ public data class Transcription(
     /** Seconds of the recording. */
     val duration: Double? = null,
     val segments: List<TranscriptionSegment>? = null,
+    /** If `timestamp_granularities` asks for them. */
+    val words: List<TranscriptionWord>? = null,
 )
 
 /** A server-sent event of a transcript. */
