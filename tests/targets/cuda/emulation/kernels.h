@@ -260,6 +260,7 @@ inline void mlcc_words(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const
   a = four[0], b = four[1], c = four[2], d = four[3];
 }
 inline void mlcc_begin() {}  // kernels run one after the other here
+inline float mlcc_power(float x) { return exp2f(x); }
 inline int mlcc_kept(int number) { return number; }
 inline unsigned mlcc_multiply_add(unsigned a, unsigned b, unsigned c) {
   half sums[2];
@@ -342,6 +343,23 @@ inline void mlcc_load2(unsigned& a, unsigned& b, unsigned from) {
 }
 inline void mlcc_load4(unsigned& a, unsigned& b, unsigned& c, unsigned& d, unsigned from) {
   mlcc_load2(a, b, from), mlcc_load2(c, d, from + 8);
+}
+inline unsigned mlcc_place(const void* cell) { return mlcc_address(cell); }
+inline void mlcc_transposed(unsigned& a, unsigned& b, unsigned& c, unsigned& d, unsigned from) {
+  static unsigned sets[32][2][32];  // two sets take turns, as in mlcc_mma
+  static unsigned char turns[32][32];
+  unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  int warp = thread / 32, lane = emulated_lane(), g = lane / 4, t = lane % 4;
+  auto& all = sets[warp][turns[warp][lane] ^= 1];
+  all[lane] = from;
+  emulated_exchange(0, lane, __LINE__);
+  unsigned* found[] = {&a, &b, &c, &d};
+  for (int i = 0; i < 4; ++i) {
+    uint16_t two[2];
+    for (int x = 0; x < 2; ++x)
+      memcpy(&two[x], __start_emulated_shared + all[8 * i + 2 * t + x] + 2 * g, 2);
+    *found[i] = static_cast<unsigned>(two[1]) << 16 | two[0];
+  }
 }
 inline void mlcc_put(unsigned to, unsigned word) { memcpy(__start_emulated_shared + to, &word, 4); }
 inline int mlcc_last_of(int* counter, int count) {

@@ -16,6 +16,7 @@ from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.ir.graph import sizes as static_sizes
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, f32, kernel
+from mlcc_compiler.kernels.gpu.attention import mma_prefill
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.matrix_prefill import MatrixPlan, matrix_prefill
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
@@ -105,8 +106,13 @@ def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
 
 
 def _prefill(gpu: Gpu, sequences: PagedSequences, *arguments: Any) -> None:
-    """By matrix instructions where the device has them, a tile fits, and pages are no float32."""
+    """By matrix instructions where the device has them, a tile fits, and pages are no float32; by
+    `mma` where its order of weights is known."""
     exact = sequences.layout.tensors[0].dtype == "float32"
+    flash = None if exact else mma_prefill.plan_of(gpu, sequences.shape)
+    if flash is not None:
+        mma_prefill.mma_prefill(gpu, flash, sequences, *arguments)
+        return
     plan = None if exact else MatrixPlan.of(gpu, sequences.shape)
     if plan is None:
         prefill(gpu, sequences, *arguments)

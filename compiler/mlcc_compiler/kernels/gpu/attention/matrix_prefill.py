@@ -137,14 +137,14 @@ def matrix_prefill(
     def run(sequence: PagedSequence, start: Expr, count: Expr, part: Expr, thread: Expr) -> None:
         head = bind(part * plan.heads)
         queries = QueryTile(sequences, sequence, start, count, plan.heads)
-        tile = _Tile(gpu, plan, queries, thread)
+        tile = MatrixTile(gpu, plan, queries, thread)
         tile.run(q, Rows(gpu, sequences.layout, *pages), part // splits, head, sinks)
         tile.finish(out, head)
 
     each_tile(sequences, plan, shape.kv_heads * splits, most, out, run)
 
 
-class _Tile:
+class MatrixTile:
     """Emits the work of one workgroup."""
 
     def __init__(self, gpu: Gpu, plan: MatrixPlan, queries: QueryTile, thread: Expr) -> None:
@@ -215,8 +215,9 @@ class _Tile:
 
         strided(plan.rows * plan.dim // VECTOR, plan.threads, self.thread, load)
 
-    def _load_block(self, rows: Rows, further: Expr | int) -> None:
-        """block = keys, or, `further` rows on, values; zeros past head_dim."""
+    def _load_block(self, rows: Rows, further: Expr | int, target: Any = None) -> None:
+        """target (block) = keys, or, `further` rows on, values; zeros past head_dim."""
+        block = self.block if target is None else target
         plan, head_dim = self.plan, self.shape.head_dim
         size, copied = VECTOR, False
         if rows.is_float16 and self.unit.vector > 1 and head_dim % self.unit.vector == 0:
@@ -229,15 +230,15 @@ class _Tile:
                 with T.Then():
                     if copied:
                         cells = T.Ramp(at * size, 1, size)
-                        store(self.block, rows.copy(row, at, size), j, cells)
+                        store(block, rows.copy(row, at, size), j, cells)
                     else:
                         found, (scale,) = rows.vector(row, at), rows.scales([row])
                         values = [clamp_f16(scaled(found[x], scale)) for x in range(size)]
-                        self._put(self.block, j, at, values)
+                        self._put(block, j, at, values)
                 with T.Else():
                     for first in range(0, size, VECTOR):
                         part = at * (size // VECTOR) + first // VECTOR
-                        self._put(self.block, j, part, [real(0)] * VECTOR)
+                        self._put(block, j, part, [real(0)] * VECTOR)
 
         strided(plan.keys * plan.dim // size, plan.threads, self.thread, load)
 

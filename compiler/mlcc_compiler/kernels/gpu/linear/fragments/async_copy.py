@@ -70,6 +70,21 @@ __device__ __forceinline__ void mlcc_load4(unsigned& a, unsigned& b, unsigned& c
 }
 """,
 }
+_PLACE = """
+__device__ __forceinline__ unsigned mlcc_place(const void* cell) {
+  unsigned found;
+  asm("{.reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide;}"
+      : "=r"(found) : "l"(cell));
+  return found;
+}
+"""
+_TRANSPOSED = """
+__device__ __forceinline__ void mlcc_transposed(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+    unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from));
+}
+"""
 _PUT = """
 __device__ __forceinline__ void mlcc_put(unsigned to, unsigned word) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(word) : "memory");
@@ -131,6 +146,21 @@ def load(address: Expr, count: int) -> list[Expr]:
     words = Local(count, "uint32")
     found = [words[i] for i in range(count)]
     _emit(f"mlcc_load{count}", *found, address, source=_LOAD[count])
+    return found
+
+
+def address(cell: Any) -> Expr:
+    """The address of a cell in workgroup memory."""
+    return _call("mlcc_place", T.address_of(cell), source=_PLACE, result="uint32")
+
+
+def transposed(address: Expr) -> list[Expr]:
+    """Four matrices of 8 by 8 float16 in workgroup memory, each transposed, as words of a lane:
+    lane 4 g + t has column g of rows 2 t and 2 t + 1. address: of row i % 8 of matrix i // 8, for
+    lane i."""
+    words = Local(4, "uint32")
+    found = [words[i] for i in range(4)]
+    _emit("mlcc_transposed", *found, address, source=_TRANSPOSED)
     return found
 
 

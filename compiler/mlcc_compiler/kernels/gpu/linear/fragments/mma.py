@@ -73,6 +73,14 @@ __device__ __forceinline__ unsigned mlcc_multiply_add(unsigned a, unsigned b, un
 }
 """
 
+_POWER = """
+__device__ __forceinline__ float mlcc_power(float x) {
+  float found;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x));
+  return found;
+}
+"""
+
 _WORDS = """
 __device__ __forceinline__ void mlcc_words(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
     const void* from) {
@@ -149,6 +157,11 @@ def multiply_add(a: Expr, b: Expr, c: Expr) -> Expr:
     return T.cuda.func_call(
         "mlcc_multiply_add", a, b, c, source_code=_MULTIPLY_ADD, return_type="uint32"
     )
+
+
+def power(x: Expr) -> Expr:
+    """2 ** x of a float32, to within 2**-22, one instruction."""
+    return T.cuda.func_call("mlcc_power", x, source_code=_POWER, return_type="float32")
 
 
 def kept(number: Expr) -> Expr:
