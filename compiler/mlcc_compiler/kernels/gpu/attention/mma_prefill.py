@@ -125,8 +125,9 @@ class _Tile(MatrixTile):
         plan = self.plan
         self._load_queries(q, head)
         barrier()
+        asked = _Memory(self.queries)
         for s in range(plan.dim // _STRETCH):
-            halves = [self._words(self.queries, self.row + 8 * i, s) for i in range(2)]
+            halves = [self._words(asked, self.row + 8 * i, s) for i in range(2)]
             for i in range(8):
                 self.asked[s * 8 + i] = halves[i % 2][i // 2]
         barrier()
@@ -142,15 +143,15 @@ class _Tile(MatrixTile):
             self._add_values(self._weights(self._scores(), bounds, begin))
             barrier()
 
-    def _words(self, buffer: Any, row: Expr, stretch: int) -> list[Expr]:
+    def _words(self, memory: _Memory, row: Expr, stretch: int) -> list[Expr]:
         """Eight neighbours of a row, four words."""
-        return async_copy.load(_address(buffer, row, self.t * _UNIT + stretch * _STRETCH), 4)
+        return async_copy.load(memory.at(row, self.t * _UNIT + stretch * _STRETCH), 4)
 
     def _scores(self) -> Local:
-        scores = zeros(_TILES * _SUMS)
+        scores, block = zeros(_TILES * _SUMS), _Memory(self.block)
         for s in range(self.plan.dim // _STRETCH):
             for j in range(_TILES):
-                keys = self._words(self.block, self.g + j * _UNIT, s)
+                keys = self._words(block, self.g + j * _UNIT, s)
                 cells = [scores[j * _SUMS + i] for i in range(_SUMS)]
                 for side in range(2):
                     a = [self.asked[s * 8 + side * 4 + i] for i in range(4)]
@@ -194,11 +195,12 @@ class _Tile(MatrixTile):
         return cell[0]
 
     def _add_values(self, weights: list[list[Expr]]) -> None:
+        values = _Memory(self.values)
         for k in range(_KEYS // 16):
             a = [*weights[2 * k], *weights[2 * k + 1]]
             for d in range(self.plan.dim // 16):
                 row, column = self.lane % 16 + k * 16, self.lane // 16 * _UNIT + d * 16
-                b = async_copy.transposed(_address(self.values, row, column))
+                b = async_copy.transposed(values.at(row, column))
                 for j in range(2):
                     at = (2 * d + j) * _SUMS
                     cells = [self.sums[at + i] for i in range(_SUMS)]
@@ -229,6 +231,12 @@ def _weight(score: Expr, top: Expr) -> Expr:
     return mma.power((score - top) * real(_LOG2_E))
 
 
-def _address(buffer: Any, row: Expr, column: Expr) -> Expr:
-    """Of a cell in workgroup memory."""
-    return bind(async_copy.address(buffer[row, column]))
+class _Memory:
+    """Addresses of cells of a float16 buffer in workgroup memory."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.first, self.stride = bind(async_copy.address(buffer[0, 0])), int(buffer.shape[1])
+
+    def at(self, row: Expr, column: Expr) -> Expr:
+        """Of a cell."""
+        return bind(self.first + ((row * self.stride + column) * 2).astype("uint32"))
