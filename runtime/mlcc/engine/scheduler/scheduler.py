@@ -68,6 +68,8 @@ class DraftPlanner:
         self.begin_step(len(seqs), len(seqs))
         if self._speculator.paused or not self._has_rows:
             return False
+        known = [(seq, self._speculator.max_draft) for seq in seqs if not seq.pending]
+        _plan_drafts(self._speculator, known, self._max_rows - len(seqs))
         return any(
             s.draft_state is not None and s.draft_state.may_draft(bool(s.pending)) for s in seqs
         )
@@ -84,18 +86,15 @@ class DraftPlanner:
         self, chunks: Sequence[tuple[TokenSequence, int]], budget: StepBudget
     ) -> list[tuple[TokenSequence, int]]:
         """Append draft tokens to the chunks that end with a sampled token."""
+        if self._speculator is not None:
+            room = [(seq, _draft_room(seq, count, budget)) for seq, count in chunks]
+            _plan_drafts(self._speculator, room, min(budget.rows, budget.tokens))
         return [(seq, count + self._draft(seq, count, budget)) for seq, count in chunks]
 
     def _draft(self, seq: TokenSequence, count: int, budget: StepBudget) -> int:
         """Number of draft tokens added to a sequence."""
-        if (
-            seq.draft_state is None
-            or seq.pending
-            or count != seq.remaining
-            or not _output_tokens(seq)
-        ):
+        if seq.draft_state is None or (most := _draft_room(seq, count, budget)) <= 0:
             return 0
-        most = min(seq.limit - len(seq.tokens) - 1, budget.rows, budget.tokens)
         draft = budget.fit_draft(seq, seq.draft_state.propose(most))
         if not draft or not self._pools.fork(seq.caches):
             return 0
@@ -120,6 +119,23 @@ class DraftPlanner:
 def _output_tokens(seq: TokenSequence) -> int:
     """Known output tokens."""
     return len(seq.tokens) - seq.prompt_tokens
+
+
+def _draft_room(seq: TokenSequence, count: int, budget: StepBudget) -> int:
+    """Draft tokens that may follow a chunk of `count` tokens."""
+    if seq.pending or count != seq.remaining or not _output_tokens(seq):
+        return 0
+    return min(seq.limit - len(seq.tokens) - 1, budget.rows, budget.tokens)
+
+
+def _plan_drafts(
+    speculator: Speculator, room: Sequence[tuple[TokenSequence, int]], most: int
+) -> None:
+    """Plan which draft tokens a step takes, at most `most`. room: sequences, and most of each."""
+    states = [(seq.draft_state, own) for seq, own in room if seq.draft_state is not None]
+    for state, _ in states:
+        state.learn()
+    speculator.plan((state.offer(own) for state, own in states if own > 0), most)
 
 
 class PrefixReuse:

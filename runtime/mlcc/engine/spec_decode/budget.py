@@ -5,14 +5,18 @@ estimates, and can be wrong for long: on text that is hard to predict, or on a d
 second token of a step costs as much as the first. So each step with draft tokens is compared with
 the measured time that its tokens take without drafting. Losses are paid from a balance that gains
 `SHARE` of all time; while the balance is spent, nothing is drafted. Outputs therefore take at most
-1 + SHARE of their time without speculation, plus `START` steps.
+1 + SHARE of their time without speculation, plus `START` steps. Of several sequences at once both
+are divided by the square root of their number: each step shows more drafts then.
 
-`StepCost` fits a line to the times of decode-only steps (least squares with decaying weights): a
-part that every step takes (weights are read), and a part per token. Until steps of several sizes
-were seen, the slope is the assumed one. Times are in any unit.
+`StepCost` knows the times of decode-only steps by their tokens, and beside them a line (least
+squares with decaying weights) for numbers that were not measured lately: a part that every step
+takes (weights are read), and a part per token. Until steps of several sizes were seen, the slope
+is the assumed one. Times are in any unit.
 """
 
 from __future__ import annotations
+
+from math import sqrt
 
 ASSUMED_SHARE = 0.12
 """Time that each further token adds until it is measured, as a share of a one-token step."""
@@ -23,16 +27,39 @@ _MIN_SHARE = 0.01
 """Least share of a step that a token adds: measurements are noisy."""
 
 
+_GUESS_WEIGHT = 2.0
+"""Weight of a guess beside the measured steps of as many tokens, which fade like all others."""
+_NEAR = 8
+"""Tokens from a number to those that help to guess its time."""
+_MOST_WEIGHT = 8.0
+"""Most weight of those steps."""
+_NEW_TOKENS = 4
+"""Tokens by which a step may exceed all measured ones; of larger steps, a fourth of them."""
+_SURPRISE = 1.5
+"""Largest ratio of a time to the expected one that is learned at once."""
+
+
 class StepCost:
-    """Linear model of step time over tokens."""
+    """Step time by the number of tokens: products take rows in tiles of several heights, so times
+    have steps, where a line through them has none."""
 
     def __init__(self) -> None:
         self._weight = self._tokens = self._squares = self._times = self._products = 0.0
+        self._measured: dict[int, tuple[float, float, int]] = {}
+        """By tokens: weight, mean time, and the number of the step when it was measured last."""
+        self._steps = 0
+        self._known: dict[int, float] = {}
+        """Times computed since the last step."""
+        self._largest = 0
+        """Most tokens of any measured step."""
 
     def observe(self, tokens: int, seconds: float | None) -> None:
         """A decode-only step of this many tokens. seconds: None = not measured."""
         if seconds is None or seconds <= 0:
             return
+        self._steps += 1
+        self._measure(tokens, seconds)
+        self._known, self._largest = {}, max(self._largest, tokens)
         sums = self._weight, self._tokens, self._squares, self._times, self._products
         new = 1.0, tokens, tokens * tokens, seconds, tokens * seconds
         faded = [old * _DECAY + more for old, more in zip(sums, new, strict=True)]
@@ -46,8 +73,53 @@ class StepCost:
     def marginal_share(self, tokens: int) -> float:
         """Time that one more token adds to a step of `tokens`, as a share of the step: 0.01 to
         1."""
+        share = self.time_of(tokens + 1) / self.time_of(tokens) - 1
+        return min(1.0, max(_MIN_SHARE, share))
+
+    def most_more(self, tokens: int, most: int) -> int:
+        """How many of `most` more tokens a step may have: few more than any that was measured, as
+        times of larger ones may be far from the line."""
+        new = max(_NEW_TOKENS, self._largest // 4)
+        return min(most, max(self._largest + new - tokens, 0)) if self._largest else most
+
+    def time_of(self, tokens: int) -> float:
+        """Expected time of a step of `tokens`; of an unknown device in any unit."""
+        if (found := self._known.get(tokens)) is None:
+            found = self._known[tokens] = self._estimate(tokens)
+        return found
+
+    def _measure(self, tokens: int, seconds: float) -> None:
+        weight, mean = 0.0, 0.0
+        if self._weight:
+            expected = self.time_of(tokens)
+            seconds = min(max(seconds, expected / _SURPRISE), expected * _SURPRISE)
+            weight, mean, _ = self._measured.get(tokens, (0.0, 0.0, 0))
+        weight = min(weight + 1, _MOST_WEIGHT)
+        self._measured[tokens] = weight, mean + (seconds - mean) / weight, self._steps
+
+    def _estimate(self, tokens: int) -> float:
+        if tokens not in self._measured:
+            return self._guess(tokens)
+        guess = self._line(tokens)
+        weight, mean, step = self._measured[tokens]
+        weight *= _DECAY ** (self._steps - step)
+        return (weight * mean + _GUESS_WEIGHT * guess) / (weight + _GUESS_WEIGHT)
+
+    def _guess(self, tokens: int) -> float:
+        """The line's time, or less where one of some tokens fewer was measured: as much as that one
+        takes this may, too, which only such a step can show."""
+        near = range(tokens - 1, max(tokens - _NEAR, 0), -1)
+        below = next((n for n in near if n in self._measured), None)
+        if below is None:
+            return self._line(tokens)
+        guess = self.time_of(below)
+        for n in range(below + 1, tokens + 1):
+            guess = (guess + self._line(n)) / 2
+        return guess
+
+    def _line(self, tokens: int) -> float:
         if not self._weight:
-            return ASSUMED_SHARE / (1 - ASSUMED_SHARE + ASSUMED_SHARE * tokens)
+            return 1 - ASSUMED_SHARE + ASSUMED_SHARE * tokens
         mean, time = self._tokens / self._weight, self._times / self._weight
         spread = self._squares / self._weight - mean * mean
         slope = self._products / self._weight - mean * time
@@ -55,8 +127,7 @@ class StepCost:
         doubt = _PRIOR_WEIGHT / self._weight
         slope = (slope + assumed * doubt) / (spread + doubt)
         slope = min(max(slope, _MIN_SHARE * time), time / mean)
-        whole = time + slope * (tokens - mean)
-        return min(1.0, max(_MIN_SHARE, slope / whole)) if whole > 0 else 1.0
+        return max(time + slope * (tokens - mean), _MIN_SHARE * time)
 
 
 SHARE = 0.02
@@ -108,7 +179,8 @@ class DraftBudget:
         self._plain[decodes] = old + _LEARNING_RATE * (seconds - old)
         self._steps += 1
         self._seen[decodes] = self._steps
-        self._credit(START * seconds if first else SHARE * seconds, seconds)
+        share = START if first else SHARE
+        self._credit(share / sqrt(decodes) * seconds, seconds)
 
     def observe_drafted(self, decodes: int, tokens: float, seconds: float | None) -> None:
         """A step that yielded `tokens` output tokens for `decodes` decoding sequences, with draft
@@ -121,7 +193,7 @@ class DraftBudget:
             return
         plain_time = tokens * plain / decodes
         seconds = min(seconds, _OUTLIER * max(plain, plain_time))
-        self._credit(plain_time - seconds + SHARE * plain_time, plain)
+        self._credit(plain_time - seconds + SHARE / sqrt(decodes) * plain_time, plain)
 
     def observe_mixed(
         self, decodes: int, drafted: int, accepted: int, marginal_share: float

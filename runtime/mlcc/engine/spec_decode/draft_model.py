@@ -239,7 +239,7 @@ class DraftRunner:
     def _first_step(self) -> list[_Part]:
         """The step in which sequences catch up; those that have get their first draft token."""
         assert self._to_draft is not None
-        written, parts = set[int](), list[_Part]()
+        read, written, parts = set[int](), set[int](), list[_Part]()
         budget = self._model.capacity.max_step_tokens
         for seq, to_draft in [*self._to_draft.items()]:
             draft = draft_of(seq)
@@ -249,11 +249,14 @@ class DraftRunner:
             if not complete:  # it continues in the next round
                 end = min(end, seq.computed)
                 draft.drafted_at = len(seq.tokens) - draft.retry_after
-            pages = self._pages(seq)[draft.computed // self._size : -(-end // self._size)]
-            if not complete or not written.isdisjoint(pages):
+            ids = self._pages(seq)[: -(-end // self._size)]
+            own = set(ids[draft.computed // self._size :])
+            alone = own.isdisjoint(read) and written.isdisjoint(ids)
+            if not complete or not alone:
                 del self._to_draft[seq]
-            if end > draft.computed and written.isdisjoint(pages):
-                written.update(pages)
+            if end > draft.computed and alone:
+                read.update(ids)
+                written.update(own)
                 budget -= end - draft.computed
                 parts.append(_Part(seq, draft, seq.tokens[draft.computed : end], complete))
                 if complete:

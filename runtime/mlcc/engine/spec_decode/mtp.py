@@ -28,7 +28,7 @@ from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.budget import StepCost
 from mlcc.engine.spec_decode.draft_model import DraftModel, ModelProposer, draft_of
 from mlcc.engine.spec_decode.ngram import NgramProposer
-from mlcc.engine.spec_decode.speculator import Proposal, Speculator
+from mlcc.engine.spec_decode.speculator import Offer, Proposal, Speculator
 from mlcc.errors import UnsupportedError
 
 ORIGIN = "mtp"
@@ -212,6 +212,9 @@ class MtpRunner:
         self._begin_step(len(decoding))
         capacity, rows = self._layer.capacity, self._spare_rows(running)
         may = rows > 0 and not self._speculator.paused
+        if may:
+            offers = (self._offer(seq) for seq, _ in decoding[: capacity.max_batch])
+            self._speculator.plan(offers, rows, self._speculator.draft_cost)
         for seq, draft in decoding[: capacity.max_batch] if may else ():
             rows -= self._claim(seq, draft, current, rows)
         if decoding:
@@ -246,13 +249,22 @@ class MtpRunner:
         """Rows of the engine's step for draft tokens."""
         return self._layer.capacity.max_rows - len(running)
 
+    def _most(self, seq: TokenSequence) -> int:
+        """Draft tokens that a sequence has room for."""
+        room = min(seq.limit, self._layer.capacity.context) - len(seq.tokens) - 1
+        return min(self._speculator.max_draft, room)
+
+    def _offer(self, seq: TokenSequence) -> Offer:
+        """The layer's draft tokens after a sequence, if it makes them."""
+        assert seq.draft_state is not None
+        return Offer(seq.draft_state.acceptance_of(ORIGIN).chances(self._most(seq)))
+
     def _claim(self, seq: TokenSequence, draft: MtpProposer, current: _Round, rows: int) -> int:
         """Decide how many tokens to draft for a sequence, at most `rows`, and allocate pages for
         them. Returns how many. With 0 in `to_draft` the layer only keeps up."""
         assert seq.draft_state is not None
-        room = min(seq.limit, self._layer.capacity.context) - len(seq.tokens) - 1
-        most = min(self._speculator.max_draft, room)
-        count = seq.draft_state.num_to_draft(most) if most > 0 else 0
+        most = self._most(seq)
+        count = seq.draft_state.num_to_draft(most, planned=True) if most > 0 else 0
         if count == 0:
             return 0
         current.to_draft[seq] = 0

@@ -5,9 +5,10 @@ Draft tokens come from a `Proposer` (the text itself: `ngram.py`; a smaller mode
 takes them up to the first mismatch (Leviathan et al., 2023). Each draw depends on the position only
 (`random.py`), so drafting changes when a token comes, never which.
 
-How many tokens to draft is decided here. One more draft token pays while its chance of being
-accepted, relative to the time that it adds to the step, exceeds what the step yields without it. So
-drafts get shorter as tokens are rejected and as more sequences share a step, down to none.
+How many tokens to draft is decided here: of all sequences' draft tokens a step takes the likeliest,
+as many as yield most tokens in its time (`Speculator.plan`). So drafts get shorter as tokens are
+rejected and as more sequences share a step, down to none, and a step gets as many rows as its
+products compute at once.
 Acceptance rates are learned from verified drafts, and for free proposers also from drafts that were
 not tried. `budget.py` bounds the loss where these estimates are wrong.
 """
@@ -15,7 +16,7 @@ not tried. `budget.py` bounds the loss where these estimates are wrong.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -31,8 +32,14 @@ _SHARED_DECAY = 0.98
 """Decay of the statistics of all sequences."""
 _INITIAL = {"tree": 0.8, "mtp": 0.7, "gram5": 0.7, "gram3": 0.5, "gram2": 0.3}
 """Initial acceptance rate of the first draft token, by origin; others: 0.6."""
+_INITIAL_WEIGHT = 2.0
+"""Observations for which those initial rates stand."""
 _PRIOR_WEIGHT = 4.0
 """Observations after which a sequence's own rates weigh as much as the shared ones."""
+
+
+_LEAST_GAIN = 1.02
+"""Yield of a step with draft tokens to that without, at least: estimates of both are noisy."""
 
 
 class Proposal(NamedTuple):
@@ -40,6 +47,15 @@ class Proposal(NamedTuple):
 
     tokens: Sequence[int]
     origin: str
+
+
+class Offer(NamedTuple):
+    """A sequence's draft tokens for a step."""
+
+    chances: Sequence[float]
+    """Of each, that it and those before it are accepted."""
+    made: bool = False
+    """Whether they cost time and are verified in any case."""
 
 
 class Proposer(Protocol):
@@ -91,9 +107,13 @@ class AcceptanceRates:
     next: float = 0.8
     weight: float = 0.0
 
+    def chances(self, drafted: int) -> Sequence[float]:
+        """Of each token of a draft, that it and those before it are accepted."""
+        return [self.first * self.next**i for i in range(drafted)]
+
     def expected(self, drafted: int) -> float:
         """Expected number of accepted tokens of a draft."""
-        return self.first * sum(self.next**i for i in range(drafted))
+        return sum(self.chances(drafted))
 
     def observe(self, drafted: int, accepted: int, decay: float) -> None:
         """Of `drafted` tokens in a row, `accepted` were accepted."""
@@ -124,14 +144,37 @@ class DraftState:
     origin_in_flight: str = ""
     """Origin of the draft tokens in flight."""
     untried: _Untried | None = None
+    _found: tuple[int, Proposal | None] = (-1, None)
+    """A free draft, and the number of known tokens that it follows."""
+
+    def offer(self, most: int) -> Offer:
+        """What `propose` could draft."""
+        if self.speculator.paused or (proposal := self._proposal(most)) is None:
+            return Offer(())
+        chances = self.acceptance_of(proposal.origin).chances(len(proposal.tokens))
+        return Offer(chances, not self.proposer.free and proposal.origin == self.proposer.origin)
+
+    def _proposal(self, most: int) -> Proposal | None:
+        """At most `most` draft tokens after the known ones; None = there are none."""
+        most, known = min(most, self.speculator.max_draft), len(self.tokens)
+        if most <= 0:
+            return None
+        if not self.proposer.free:
+            found = self.proposer.propose(most)
+        else:
+            if self._found[0] != known:
+                self._found = known, self.proposer.propose(self.speculator.max_draft)
+            found = self._found[1]
+        if found is None or not found.tokens:
+            return None
+        return Proposal(found.tokens[:most], found.origin)
 
     def propose(self, most: int) -> Sequence[int]:
         """Draft tokens worth verifying in the step being planned, at most `most`."""
-        self._check_untried()
+        self.learn()
         if self.speculator.paused:
             return ()
-        proposal = self.proposer.propose(min(most, self.speculator.max_draft)) if most > 0 else None
-        if proposal is None or not proposal.tokens:
+        if (proposal := self._proposal(most)) is None:
             return ()
         acceptance, count = self.acceptance_of(proposal.origin), len(proposal.tokens)
         if self.proposer.free or proposal.origin != self.proposer.origin:
@@ -160,11 +203,14 @@ class DraftState:
             > 1
         )
 
-    def num_to_draft(self, most: int) -> int:
-        """Number of tokens to draft with a proposer that costs time."""
+    def num_to_draft(self, most: int, planned: bool = False) -> int:
+        """Number of tokens to draft with a proposer that costs time. planned: whether
+        `Speculator.plan` has planned them, of which these are taken."""
         if self.speculator.paused:
             return 0
         acceptance, more = self.acceptance_of(self.proposer.origin), self.speculator.draft_cost
+        if planned:
+            return self.proposer.num_to_draft(self.speculator.allocate(acceptance, most))
         return self.proposer.num_to_draft(self.speculator.worthwhile(acceptance, most, more))
 
     def may_draft(self, pending: bool) -> bool:
@@ -185,7 +231,7 @@ class DraftState:
         first = shared.first + (own.first - shared.first) * weight
         return AcceptanceRates(first, shared.next + (own.next - shared.next) * weight)
 
-    def _check_untried(self) -> None:
+    def learn(self) -> None:
         """Compare an untried draft with the tokens that came."""
         if (untried := self.untried) is None:
             return
@@ -231,6 +277,9 @@ class Speculator:
         """Tokens in the step being planned, so far."""
         self._expected_tokens = 0.0
         """Expected output tokens of that step."""
+        self._planned: tuple[float, int] | None = None
+        """Least chance of draft tokens to take into the step, and how many are left to take; None =
+        each sequence decides by itself."""
 
     def open(
         self, request: Request, tokens: array[int], tree: RadixTree, scope: Hashable
@@ -242,6 +291,7 @@ class Speculator:
     def begin_step(self, decodes: int) -> None:
         """Begin a step with `decodes` decoding sequences."""
         self._tokens, self._expected_tokens = max(decodes, 1), float(max(decodes, 1))
+        self._planned = None
         self.paused = not self.budget.allows(self._tokens)
 
     def observe(self, step: DecodeStats, accepted: int, seconds: float | None) -> None:
@@ -263,25 +313,58 @@ class Speculator:
     def acceptance(self, origin: str) -> AcceptanceRates:
         """Shared rates of an origin."""
         if origin not in self._shared:
-            self._shared[origin] = AcceptanceRates(_INITIAL.get(origin, 0.6), weight=_PRIOR_WEIGHT)
+            self._shared[origin] = AcceptanceRates(
+                _INITIAL.get(origin, 0.6), weight=_INITIAL_WEIGHT
+            )
         return self._shared[origin]
 
     def allocate(self, acceptance: AcceptanceRates, most: int) -> int:
         """Number of draft tokens to take into the step, which then counts them."""
-        count, tokens, expected_tokens = self._extend(acceptance, most)
-        self._tokens, self._expected_tokens = tokens, expected_tokens
+        if self._planned is None:
+            return self.take(acceptance, self.worthwhile(acceptance, most))
+        least, left = self._planned
+        chances = acceptance.chances(min(most, left))
+        count = sum(1 for chance in chances if chance >= least)
+        self._planned = least, left - count
+        return self.take(acceptance, count)
+
+    def take(self, acceptance: AcceptanceRates, count: int) -> int:
+        """Count draft tokens of a sequence as the step's. Returns how many."""
+        self._tokens += count
+        self._expected_tokens += acceptance.expected(count)
         return count
 
-    def worthwhile(self, acceptance: AcceptanceRates, most: int, more: float = 0.0) -> int:
-        """Number that `allocate` would take. more: extra cost of each, as a share of a step."""
-        return self._extend(acceptance, most, more)[0]
+    def plan(self, offers: Iterable[Offer], most: int, more: float = 0.0) -> None:
+        """Plan which of all sequences' draft tokens the step takes, at most `most`: the likeliest,
+        as many as yield most tokens in its time. more: as in `worthwhile`."""
+        made, free = 0, list[float]()
+        expected = self._expected_tokens
+        for offer in offers:
+            if offer.made:
+                made, expected = made + len(offer.chances), expected + sum(offer.chances)
+            else:
+                free += offer.chances
+        free.sort(reverse=True)
+        tokens, least, left = self._tokens + made, 1.0, 0
+        extra = more * self.cost.time_of(self._tokens)
+        most = self.cost.most_more(tokens, max(most - made, 0))
+        best = _LEAST_GAIN * expected / self.cost.time_of(tokens)
+        for count, chance in enumerate(free[:most], 1):
+            expected += chance
+            rate = expected / (self.cost.time_of(tokens + count) + extra * count)
+            if rate > best:
+                best, least, left = rate, chance, count
+        self._planned = least, left
 
-    def _extend(
-        self, acceptance: AcceptanceRates, most: int, more: float = 0.0
-    ) -> tuple[int, int, float]:
-        tokens, expected_tokens = self._tokens, self._expected_tokens
-        chance, count = acceptance.first, 0
-        while count < most and chance > expected_tokens * (self.cost.marginal_share(tokens) + more):
-            count, tokens, expected_tokens = count + 1, tokens + 1, expected_tokens + chance
-            chance *= acceptance.next
-        return count, tokens, expected_tokens
+    def worthwhile(self, acceptance: AcceptanceRates, most: int, more: float = 0.0) -> int:
+        """Number that pays for a sequence by itself. more: extra cost of each, as a share of a
+        step."""
+        whole, expected = self.cost.time_of(self._tokens), self._expected_tokens
+        best, least = 0, _LEAST_GAIN * expected
+        most = self.cost.most_more(self._tokens, most)
+        for count, chance in enumerate(acceptance.chances(most), 1):
+            expected += chance
+            time = self.cost.time_of(self._tokens + count) / whole + more * count
+            if expected / time > least:
+                best, least = count, expected / time
+        return best

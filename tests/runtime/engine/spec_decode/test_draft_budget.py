@@ -13,7 +13,7 @@ import pytest
 from mlcc.engine import Batch, Capacity, Engine, Request, Result, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.radix_tree import RadixTree
-from mlcc.engine.spec_decode.budget import REFRESH, SHARE, START, DraftBudget
+from mlcc.engine.spec_decode.budget import REFRESH, SHARE, START, DraftBudget, StepCost
 from mlcc.engine.spec_decode.speculator import Proposal, Speculator
 
 Cost = Callable[[int], float]
@@ -35,6 +35,16 @@ def steep(tokens: int) -> float:
 def dear(tokens: int) -> float:
     """Each token costs the same: speculation never pays."""
     return 9e-3 * tokens
+
+
+TIMES = (0, 11.9, 13.8, 15.2, 15.3, 19.7, 19.8, 22, 23, 28, 29.3, 30.5, 31, 40.3, 40.6, 41, 42.4)
+"""Milliseconds of Gemma 270M on a Zen 5 core by rows: products take them in tiles of 2 to 6."""
+MORE_TIMES = (43.5, 44, 54, 54.5, 54.7, 55, 57, 69, 78)
+
+
+def tiled(tokens: int) -> float:
+    known = (*TIMES, *MORE_TIMES)
+    return 1e-3 * (known[tokens] if tokens < len(known) else 78 + 2.9 * (tokens - 25))
 
 
 class Half:
@@ -60,7 +70,13 @@ def token_at(position: int) -> int:
     return 2 + position % 50
 
 
-def seconds_of(cost: Cost, right: Callable[[int], float] | None, depth: int, streams: int) -> float:
+def seconds_of(
+    cost: Cost,
+    right: Callable[[int], float] | None,
+    depth: int,
+    streams: int,
+    answer: int = ANSWER,
+) -> float:
     """Seconds of the answers on a device. right: the share of accepted draft tokens by position;
     None = no speculation."""
 
@@ -75,7 +91,7 @@ def seconds_of(cost: Cost, right: Callable[[int], float] | None, depth: int, str
     speculator = None if right is None else Speculator(opened)
     engine = Engine(capacity, prefix_cache=False, speculator=speculator)
     for i in range(streams):
-        engine.add(Request(f"s{i}", [2, 3], SamplingParams(max_tokens=ANSWER)))
+        engine.add(Request(f"s{i}", [2, 3], SamplingParams(max_tokens=answer)))
     now, flying = 0.0, deque[Batch]()
     while engine.has_work:
         while len(flying) < depth and (batch := engine.plan()) is not None:
@@ -95,7 +111,7 @@ def answers(batch: Batch) -> Sequence[int]:
 
 
 @pytest.mark.parametrize("depth, streams", [(1, 1), (2, 1), (2, 4)])
-@pytest.mark.parametrize("cost", [flat, steep, dear])
+@pytest.mark.parametrize("cost", [flat, steep, dear, tiled])
 @pytest.mark.parametrize("right", [0.0, 0.15, 0.4])
 def test_rejected_draft_tokens_cost_next_to_nothing(
     cost: Cost, right: float, depth: int, streams: int
@@ -109,6 +125,35 @@ def test_text_that_changes_its_mind_loses_no_more(cost: Cost) -> None:
     """Right for a while, so that chances are high, and wrong for as long; again and again."""
     without = seconds_of(cost, None, 1, 1)
     assert seconds_of(cost, lambda at: float(at // 40 % 2), 1, 1) < 1.03 * without
+
+
+@pytest.mark.parametrize("cost", [tiled, dear])
+@pytest.mark.parametrize("right", [0.0, 0.4, 0.7])
+def test_finding_out_beside_others_costs_less_than_a_hundredth(cost: Cost, right: float) -> None:
+    """16 sequences and some 250 steps, in which drafts hardly pay."""
+    without = seconds_of(cost, None, 1, 16, 250)
+    assert seconds_of(cost, lambda _: right, 1, 16, 250) < 1.01 * without
+
+
+@pytest.mark.parametrize("streams", [4, 16])
+def test_a_step_has_as_many_rows_as_it_computes_at_once(streams: int) -> None:
+    """Where a row by itself costs more than it yields, and some together do not."""
+    without = seconds_of(tiled, None, 1, streams, 400)
+    assert seconds_of(tiled, lambda _: 0.95, 1, streams, 400) < without / 1.03
+
+
+def test_times_are_those_of_as_many_tokens() -> None:
+    """Not of the line beside them, unless they were measured long ago."""
+    cost = StepCost()
+    for _ in range(4):
+        for tokens in (16, 18, 19):
+            cost.observe(tokens, tiled(tokens))
+    assert cost.marginal_share(18) > 2 * cost.marginal_share(17) and cost.marginal_share(18) > 0.12
+    assert cost.most_more(16, 20) == 7, "not far beyond the largest"
+    for _ in range(400):
+        cost.observe(16, tiled(16))
+        cost.observe(24, tiled(24))
+    assert cost.marginal_share(18) < 0.1, "as the line has it"
 
 
 @pytest.mark.parametrize("cost", [flat, steep])
