@@ -196,6 +196,12 @@ def test_a_storm(kind: int, depth: int, cache: bool, speculate: str) -> None:
     assert storm.moved > 0
 
 
+def test_a_storm_in_which_drafts_of_a_whole_prompt_are_rejected() -> None:
+    storm = Storm(7079, 2, 1, True, "draft")
+    storm.run(100)
+    storm.check_quiet()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "depth", "cache", "speculate"), [(0, 2, True, "draft"), (2, 3, True, "lookup")]

@@ -263,9 +263,14 @@ class CacheManager:
         return True
 
     def trim(self, caches: Sequence[Cache], computed: int) -> None:
-        """Free the pages after `computed` tokens: their contents were rejected."""
+        """Free the pages after `computed` tokens, and before the first the state: their contents
+        were rejected."""
         for group, pool, cache in zip(self.groups, self.pools, caches, strict=True):
-            if isinstance(cache, PageList):
+            if isinstance(cache, StateSlot):
+                if not computed and cache.write >= 0:
+                    pool.free((cache.write,))
+                    cache.write = -1
+            else:
                 keep = -(-computed // group.page_size) - cache.first
                 if keep < len(cache.ids):
                     pool.free(reversed(cache.ids[keep:]))

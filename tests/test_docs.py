@@ -1,4 +1,5 @@
-"""docs/internals names files that exist: every path of Python code in backticks."""
+"""Pages are short, and docs/internals names files that exist: every path of Python code in
+backticks."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs" / "internals").glob("*.md"))
+DOCS = ROOT / "docs"
+PAGES = sorted((DOCS / "internals").glob("*.md"))
+GUIDES = sorted([*DOCS.glob("*.md"), *(DOCS / "start").glob("*.md"), ROOT / "README.md"])
 BASES = [
     ROOT,
     ROOT / "runtime",
@@ -28,3 +31,13 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 def test_pages_name_files() -> None:
     assert len(NAMED.findall((ROOT / "docs" / "internals" / "structure.md").read_text())) > 40
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_a_guide_is_short(page: Path) -> None:
+    """At most 150 lines, of 100 columns (README 110) beside tables and what a test writes."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    columns = 110 if page.stem == "README" else 100
+    written = page.stem == "features"
+    long = [text for text in lines if len(text) > columns and not text.startswith("|")]
+    assert len(lines) <= 150 and (written or not long), long
