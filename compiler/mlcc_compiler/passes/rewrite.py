@@ -40,7 +40,7 @@ class Rewriter(Graph):
                 for block in old.body.blocks:
                     for binding in block.bindings:
                         self.visit(binding)
-                output = self.builder.emit_output(self.value(old.body.body))
+                output = self.builder.emit_output(self.end(self.value(old.body.body)))
             self.builder.emit_func_output(output)
         return self.finalize()
 
@@ -50,6 +50,10 @@ class Rewriter(Graph):
 
     def begin(self) -> None:
         """Emit code before the first binding."""
+
+    def end(self, output: Any) -> Any:
+        """Emit code after the last binding; returns the function's result."""
+        return output
 
     def visit(self, binding: Any) -> None:
         value = self.rewrite(binding.value)

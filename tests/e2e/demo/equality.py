@@ -11,20 +11,28 @@ from typing import Any
 
 import numpy as np
 
+from mlcc.engine import SamplingParams
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.model.model import Model
 
 
 def greedy_tokens(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[list[int]]:
     """Greedy answers to all prompts at once, through the engine, as token ids."""
-    from mlcc.engine import Request, SamplingParams, TextDelta
+    greedy = SamplingParams(temperature=0.0, max_tokens=limit)
+    return answer_tokens(model, prompts, [greedy] * len(prompts))
+
+
+def answer_tokens(
+    model: Model, prompts: Sequence[Sequence[int]], sampling: Sequence[SamplingParams]
+) -> list[list[int]]:
+    """Answers to all prompts at once, each by its own parameters."""
+    from mlcc.engine import Request, TextDelta
     from mlcc.model.driver import Driver
 
     driver = Driver(model)
     answers: list[list[int]] = [[] for _ in prompts]
-    for i, prompt in enumerate(prompts):
-        sampling = SamplingParams(temperature=0.0, max_tokens=limit)
-        driver.engine.add(Request(str(i), list(prompt), sampling))
+    for i, (prompt, parameters) in enumerate(zip(prompts, sampling, strict=True)):
+        driver.engine.add(Request(str(i), list(prompt), parameters))
     while driver.has_work:
         for event in driver.step():
             if isinstance(event, TextDelta):

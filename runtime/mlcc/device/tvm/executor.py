@@ -21,7 +21,7 @@ from mlcc.device.check_batch import check_embeddings, require
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.reference.likelihood import log_likelihood
-from mlcc.device.tvm.cuda_graphs import DecodeGraphs
+from mlcc.device.tvm.cuda_graphs import Bucket, DecodeGraphs
 from mlcc.device.tvm.lora import AdapterTensors
 from mlcc.device.tvm.runtime import open_device, runtime
 from mlcc.device.tvm.tensors import DeviceTensors, HostTensors, Read, Tensors
@@ -75,7 +75,7 @@ class TvmExecutor:
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
         adapters = model.adapters
         self._adapters = None if adapters is None else AdapterTensors(adapters, self._tensors)
-        self._graphs = self._decode_graphs(model.functions)
+        self._graphs = self._decode_graphs()
         rows = 1 if self._graphs is None else capacity.max_rows
         self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
         self.page_bytes = tuple(cache.bytes_per_page for cache in model.caches)
@@ -117,11 +117,13 @@ class TvmExecutor:
                 f"manifest {wanted}); compile the model again or copy the folder again"
             )
 
-    def _decode_graphs(self, functions: Collection[str]) -> DecodeGraphs | None:
+    def _decode_graphs(self) -> DecodeGraphs | None:
         """For libraries that have a `decode` function."""
-        if "decode" not in functions:
+        if "decode" not in self._functions:
             return None
-        return DecodeGraphs(self._functions["decode"], self.capacity)
+        logprobs = self._tensors.weight(np.zeros(self.capacity.max_rows, np.float32))
+        functions = self._functions["decode"], self._functions.get("decode_sample")
+        return DecodeGraphs(*functions, logprobs, self.capacity)
 
     def _upload(self, weights: Sequence[Array], progress: Callable[[int, int], None]) -> list[Any]:
         done, total = 0, sum(array.nbytes for array in weights)
@@ -185,6 +187,18 @@ class TvmExecutor:
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""
         step = self._stage(batch)
+        outputs = self._run_sampled(batch, step) if adjustments is None else None
+        if outputs is None:
+            outputs = self._sample(batch, step, adjustments)
+            self._remember(outputs[0])
+        reading = self._call(self._tensors.read, *outputs)
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._results[ticket] = reading
+        return ticket
+
+    def _sample(self, batch: Batch, step: Any, adjustments: Adjustments | None) -> list[Any]:
+        """Tokens, logprobs, and what rows request beyond."""
         logits = self._run_decode(batch, step)
         if logits is None:
             logits = self._run_forward(batch, step)
@@ -194,12 +208,7 @@ class TvmExecutor:
         if batch.top_logprobs:
             found = self._call(self._function("top_logprobs"), logits, step, *outputs)
             outputs += [t._create_view((t.shape[0] * t.shape[1],)) for t in found]
-        self._remember(outputs[0])
-        reading = self._call(self._tensors.read, *outputs)
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        self._results[ticket] = reading
-        return ticket
+        return outputs
 
     def collect(self, ticket: int) -> Result:
         """The result of a ticket. Raises KeyError if it was collected before, DeviceError."""
@@ -295,13 +304,29 @@ class TvmExecutor:
         return step
 
     def _run_decode(self, batch: Batch, step: Any) -> Any | None:
-        """A step of one token a sequence, where the library has graphs for it; else None."""
-        if self._graphs is None or batch.adapted or batch.mtp:
-            return None
-        if (bucket := self._graphs.bucket_of(batch)) is None:
+        """Logits of a step of one token a sequence, where the library has graphs for it; else
+        None."""
+        if self._graphs is None or (bucket := self._bucket_of(batch)) is None:
             return None
         fixed = self._last_sampled, self._caches, self._weights
         return self._call(self._graphs.run, batch, step, self._sizes(bucket), *fixed)
+
+    def _run_sampled(self, batch: Batch, step: Any) -> list[Any] | None:
+        """Tokens and logprobs of such a step, sampled in the same graph; None where the library has
+        none, or where more than these is read of the logits."""
+        if self._graphs is None or not self._graphs.samples or batch.top_logprobs:
+            return None
+        if (bucket := self._bucket_of(batch)) is None:
+            return None
+        fixed = self._last_sampled, self._caches, self._weights
+        found: list[Any] = self._call(self._graphs.sample, batch, step, self._sizes(bucket), *fixed)
+        return found
+
+    def _bucket_of(self, batch: Batch) -> Bucket | None:
+        """The sizes of a step that graphs can replay."""
+        if self._graphs is None or batch.adapted or batch.mtp:
+            return None
+        return self._graphs.bucket_of(batch)
 
     def _run_forward(self, batch: Batch, step: Any) -> Any:
         sizes = self._sizes(batch.sizes)
