@@ -38,9 +38,10 @@ LENGTHS, TOKENS = (3, 20, 40), 12
 LATENTS = ("deepseek_v2", "deepseek_v3", "mistral4", "glm4_moe_lite")
 RARE = (*LATENTS, *(case for case in HYBRIDS if "-" not in case), "qwen3_5", "qwen3_5_moe")
 QUANTS = {**RECIPES, **dict.fromkeys(RARE, "f32")}
-LONG = ("gemma2", "gemma3", "gemma3n", "cohere2", "nemotron", "qwen3_moe", "glm4_moe")
-"""Their kernels always run on Vulkan. Gemma 4 shares the parts of those before it, of which Gemma
-3n takes two minutes of SwiftShader; gpt-oss has experts."""
+LONG = ("llama", "gemma2", "gemma3", "gemma3n", "cohere2", "nemotron", "qwen3_moe", "glm4_moe")
+"""Their kernels always run on Vulkan, and Llama's parts in the tab with the demo. Gemma 4 shares
+the parts of those before it, of which Gemma 3n takes two minutes of SwiftShader; gpt-oss has
+experts."""
 
 
 def shown(case: str) -> Any:
