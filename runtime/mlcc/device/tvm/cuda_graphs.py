@@ -78,7 +78,7 @@ class DecodeGraphs:
 
 
 def _rows(count: int) -> int:
-    """The rows of a bucket for so many."""
+    """Rows of the bucket for a step of `count` rows."""
     if count <= _EXACT:
         return count
     return min(_power(count), -(-count // _TILE) * _TILE)

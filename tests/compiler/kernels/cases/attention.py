@@ -154,7 +154,7 @@ def key_rows(pages: Any) -> Any:
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0, prompts: int = 0) -> Inputs:
-    """A step of these sequences, the last `prompts` of prompts, with so many tokens behind its own.
+    """A step of these sequences, the last `prompts` of prompts, and room for `padding` tokens.
 
     Of a window group some lists begin with a page that has slid out already.
     """

@@ -81,7 +81,7 @@ class Inputs:
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:
-    """A step of these (queries, keys), with so many tokens behind its own."""
+    """A step of these (queries, keys), with room for `padding` tokens behind its own."""
     return Inputs.of(case, attention_cases.inputs(case.pairs, sequences, seed, padding))
 
 
