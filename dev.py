@@ -48,12 +48,13 @@ sys.path.insert(0, str(ROOT / "runtime"))
 
 from mlcc.util import user_folders  # noqa: E402
 from mlcc.util.progress import Progress  # noqa: E402
-from tools import debian, locked, packages  # noqa: E402
+from tools import bytecode, debian, locked, packages  # noqa: E402
 
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 DEMO = ROOT / "examples" / "demo" / "model"
+BYTECODE = ROOT / "build" / "bytecode"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 EXECUTOR = ROOT / "runtime" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
@@ -193,6 +194,9 @@ def install(lock: str) -> None:
             create_venv()
     with waiting(f"installing the {locked.count(lock)} packages of requirements/{lock}.lock"):
         failed = locked.install(PYTHON, lock)
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        for site in VENV.glob("lib/python*/site-packages"):
+            bytecode.share(BYTECODE, site)
     if failed or locked.install_project(PYTHON):
         sys.exit("installing failed (see above); check the network and run the command again")
     stamps[lock].write_text(wanted[lock])
@@ -248,7 +252,7 @@ def environment() -> dict[str, str]:
     hundreds of Pythons, and each would compile all that it imports."""
     found = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     if found.pop("PYTHONDONTWRITEBYTECODE", ""):
-        found["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
+        found["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     return found
 
 

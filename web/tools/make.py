@@ -6,25 +6,34 @@
 
 Run it with a Python that has jinja2, markupsafe and llguidance, whose files go into the tab.
 Standard library only. `dev.py web` runs it, and installs Node if there is none. With Rust,
-`grammar.py` compiles llguidance; without, tabs refuse grammars.
+`grammar.py` compiles llguidance; without, tabs refuse grammars. The archive and web/dist are also
+kept in the user's cache, by their inputs, for other checkouts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import grammar
 
 WEB = Path(__file__).resolve().parents[1]
 ROOT = WEB.parent
+sys.path.append(str(ROOT / "runtime"))
+
+from mlcc.util.file_cache import FileCache  # noqa: E402
+
+KEPT = FileCache("web", 256 << 20)
+"""Archives of what steps made: 15 MB of Python, 35 MB of web/dist."""
 STAMPS = WEB / "node_modules" / ".mlcc"
 """In a folder that `npm ci` deletes, so later steps run again after it."""
 OLDEST = (20, 19)
@@ -75,6 +84,41 @@ def step(name: str, inputs: Iterable[Path], product: Path, make: Callable[[], No
     stamp.write_text(wanted)
 
 
+def kept(
+    inputs: Iterable[Path], tool: str, folders: Sequence[Path], make: Callable[[], None]
+) -> Callable[[], None]:
+    """A step's `make` that takes the folders from the user's cache if they were made before from
+    the same inputs with the same version of a tool."""
+
+    def load_or_make() -> None:
+        key = hashlib.sha256(f"{tool}\0{hashed(inputs)}".encode()).hexdigest()
+        if (data := KEPT.load(key)) is not None:
+            unpack(data, folders)
+            return
+        make()
+        KEPT.store(key, packed(folders))
+        KEPT.trim()
+
+    return load_or_make
+
+
+def packed(folders: Sequence[Path]) -> bytes:
+    """An archive of all files below folders of web/."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for path in sorted(path for folder in folders for path in folder.rglob("*")):
+            archive.write(path, path.relative_to(WEB))
+    return data.getvalue()
+
+
+def unpack(data: bytes, folders: Sequence[Path]) -> None:
+    """Replace folders by those of an archive."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        archive.extractall(WEB)
+
+
 def main() -> None:
     node = find_node()
     if not node:
@@ -107,8 +151,10 @@ def main() -> None:
     python = [*packages, *tools, *shared, *files(ROOT / "runtime/mlcc"), *files(site("jinja2"))]
     python += files(site("llguidance"))
     archive = WEB / "public/python/python.zip"
-    folder = str(site("jinja2").parent)
-    step("python", python, archive, lambda: run("node", "tools/python.mjs", folder))
+    folder, tool = str(site("jinja2").parent), str(version(node))
+    made = [WEB / "public/python", WEB / "public/pyodide"]
+    write = kept(python, tool, made, lambda: run("node", "tools/python.mjs", folder))
+    step("python", python, archive, write)
 
     wasm = WEB / "public/grammar/grammar.wasm"
     if why := grammar.missing():
@@ -119,7 +165,8 @@ def main() -> None:
 
     config = [*WEB.glob("*.json"), *WEB.glob("*.js"), archive, *wasm.parent.glob("*.wasm")]
     sources = [*config, *tools, *files(WEB / "src", WEB / "page")]
-    step("dist", sources, WEB / "dist/page/index.html", lambda: run("node", "tools/build.mjs"))
+    write = kept(sources, tool, [WEB / "dist"], lambda: run("node", "tools/build.mjs"))
+    step("dist", sources, WEB / "dist/page/index.html", write)
 
 
 def site(package: str) -> Path:
