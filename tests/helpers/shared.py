@@ -39,19 +39,33 @@ def keep(path: Path, made_of: Iterable[str | bytes], write: Callable[[Path], obj
     """Likewise, and for later runs: in the user's cache, by all that it is made of (texts of
     sources, commands, versions of compilers), of which none is the path of a file or a folder: the
     checkout may lie elsewhere then."""
-    digest = hashlib.sha256(path.name.encode())
-    for part in made_of:
-        digest.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
-    key = digest.hexdigest()
+    made_of = list(made_of)
 
     def load_or_write(made: Path) -> None:
-        if (data := _KEPT.load(key)) is not None:
+        if (data := load(path.name, made_of)) is not None:
             made.write_bytes(data)
         else:
             write(made)
-            _KEPT.store(key, made.read_bytes())
+            store(path.name, made_of, made.read_bytes())
 
     return make(path, load_or_write)
+
+
+def load(name: str, made_of: Iterable[str | bytes]) -> bytes | None:
+    """A file of the user's cache, by its name and all that it is made of; None = there is none."""
+    return _KEPT.load(_key(name, made_of))
+
+
+def store(name: str, made_of: Iterable[str | bytes], data: bytes) -> None:
+    """Keep a file for `load` of later runs."""
+    _KEPT.store(_key(name, made_of), data)
+
+
+def _key(name: str, made_of: Iterable[str | bytes]) -> str:
+    digest = hashlib.sha256(name.encode())
+    for part in made_of:
+        digest.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
+    return digest.hexdigest()
 
 
 @cache

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from tests.helpers import shared
 from tests.helpers.mobile import kotlin_tokenizers
 from tests.helpers.mobile.c_library import SITE, Library
 
@@ -23,6 +26,9 @@ ANDROID = ROOT / "mobile" / "android"
 MAVEN = ["mvn", "--batch-mode", "--quiet", "--no-transfer-progress"]
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that ends before optimizing its code would pay."""
+CLASSES = ("classes", "test-classes")
+"""Folders of what Kotlin's compiler makes, below each module's target/."""
+NOT_COMPILED = ["-Dkotlin.compile.phase=none", "-Dkotlin.test.compile.phase=none"]
 SECONDS = 900
 """Bounds a Maven that waits for a network; compiling and testing take about two minutes."""
 
@@ -91,7 +97,14 @@ def _build(folder: Path, library: Library, model: Path) -> None:
     cases, trained = folder / "cases.json", folder / "trained"
     kotlin_tokenizers.train(trained)
     kotlin_tokenizers.write(cases, [model, trained])
-    run([*MAVEN, *_properties(library, model, cases), "package"])
+    made_of = _sources()
+    kept = shared.load("kotlin-classes.zip", made_of)
+    if kept is not None:
+        _unpack(kept)
+    options = [] if kept is None else NOT_COMPILED
+    run([*MAVEN, *_properties(library, model, cases), *options, "package"])
+    if kept is None:
+        shared.store("kotlin-classes.zip", made_of, _packed())
     parts = folder / "parts"
     packing("parts").make(packing("system").System.at(None), library.folder, parts)
     shutil.copytree(ANDROID / "mlcc-jvm" / "target" / "lib", folder / "lib")
@@ -100,6 +113,36 @@ def _build(folder: Path, library: Library, model: Path) -> None:
         shutil.copytree(reports, folder / "reports" / reports.parents[1].name)
     packing("jar").publish([parts], folder / "partial")
     (folder / "partial").rename(folder / "repository")
+
+
+def _sources() -> list[str | bytes]:
+    """All that the classes are made of: files and POMs, by their places, Maven and Java. Every
+    version of a library, of Kotlin and of its plugins is in a POM."""
+    found = [*ANDROID.glob("*/src/**/*"), *ANDROID.glob("*/pom.xml"), ANDROID / "pom.xml"]
+    maven = run(["mvn", "--version"]).splitlines()[0]
+    parts: list[str | bytes] = [shared.version_of("javac"), maven]
+    for path in sorted(path for path in found if path.is_file()):
+        parts += [path.relative_to(ANDROID).as_posix(), path.read_bytes()]
+    return parts
+
+
+def _packed() -> bytes:
+    """An archive of the compiled classes."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        found = (path for name in CLASSES for path in ANDROID.glob(f"*/target/{name}/**/*"))
+        for path in sorted(found):
+            archive.write(path, path.relative_to(ANDROID))
+    return data.getvalue()
+
+
+def _unpack(data: bytes) -> None:
+    """Replace the compiled classes by those of an archive."""
+    for name in CLASSES:
+        for old in ANDROID.glob(f"*/target/{name}"):
+            shutil.rmtree(old)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        archive.extractall(ANDROID)
 
 
 def run(command: Sequence[str]) -> str:
