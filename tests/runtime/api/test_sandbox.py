@@ -205,6 +205,7 @@ def test_much_is_paid_before_it_is_made(source: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("source", LONG)
 def test_work_that_makes_nothing_is_paid_too(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlcc.api.chat_template.budget.MAX_SECONDS", 1e9)
+    monkeypatch.setattr("mlcc.api.chat_template.budget.MAX_WORK", 16_000_000)
     with pytest.raises(ArtifactError, match=r"does too much: it (makes|nests)"):
         ChatTemplate(SOME + source).render(TALK)
 

@@ -34,7 +34,8 @@ TOKENIZER = ROOT / "examples" / "demo" / "model" / "tokenizer.json"
 MEMORY_BYTES = 2 << 30
 MOST_S = 20.0
 """For one mutant: budgets are counts of work, and this only ends what has none."""
-BATCH = 25
+BATCH = 100
+"""Mutants of a child process, whose imports take a second."""
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "What is the weather in Paris? <|im_end|>"},

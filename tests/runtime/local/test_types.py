@@ -12,6 +12,7 @@ import pytest
 from mlcc.api.openai import shapes
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.schema import Flag, Integer, Many, Text, Use
+from mlcc.util import user_folders
 from tools.api_types import python
 
 ROOT = Path(__file__).parents[3]
@@ -60,8 +61,9 @@ def checked(folder: Path, program: str) -> str:
     path = folder / "program.py"
     path.write_text(program)
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(path)]
+    cache = user_folders.cache() / "tests" / "mypy"  # by the hashes of files
     found = subprocess.run(
-        [*command, f"--config-file={folder / 'none.ini'}", f"--cache-dir={folder / 'cache'}"],
+        [*command, f"--config-file={folder / 'none.ini'}", f"--cache-dir={cache}"],
         capture_output=True,
         text=True,
         env={"MYPYPATH": str(ROOT / "runtime"), "PATH": "/usr/bin:/bin"},

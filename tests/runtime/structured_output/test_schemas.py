@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from mlcc.engine.sampling.grammar import Structure
@@ -46,18 +47,26 @@ def wrapped(schema: Any) -> Iterator[Any]:
            "minItems": 1, "items": False}  # fmt: skip
 
 
+def allowed_tokens(words: Sequence[int]) -> list[int]:
+    """The tokens whose bits are set in a mask."""
+    mask = np.asarray(words, dtype=np.int64).astype(np.uint32).view(np.uint8)
+    allowed: list[int] = np.flatnonzero(np.unpackbits(mask, bitorder="little")[:VOCAB]).tolist()
+    return allowed
+
+
 def random_answer(schema: Any, seed: int) -> str | None:
     """A random answer; None if it did not come to its end."""
     grammar = GRAMMARS.open(Structure("json_schema", json.dumps(schema), "s"))
     draw, ids = random.Random(seed), []
     while not grammar.ended:
         words = grammar.allowed()
-        able = [t for t in range(VOCAB) if words[t // 32] >> t % 32 & 1]
+        able = allowed_tokens(words)
         assert able and not grammar.failed, schema
         if END in able and (len(ids) > PATIENCE or draw.random() < 0.5 or able == [END]):
             break
-        able = [t for t in able if t != END]
-        short = [t for t in able if t in SHORT]
+        if END in able:
+            able.remove(END)
+        short = sorted(SHORT.intersection(able))
         hurry = short and draw.random() < (0.9 if len(ids) > PATIENCE else 0.3)
         ids.append(draw.choice(short if hurry else able))
         grammar.accept(ids[-1])

@@ -17,7 +17,7 @@ from mlcc.engine.sampling.grammar import Grammar, Structure
 from mlcc.model.structured_output.unique_names import JsonState, UniqueNames
 from tests.helpers.dictated_model import HERMES_TEMPLATE, PLAIN_TEMPLATE, scripted
 from tests.helpers.service_calls import CHAT, answer_in, calls_to, chat_body
-from tests.runtime.structured_output.test_schemas import END, GRAMMARS, TEXT, VOCAB
+from tests.runtime.structured_output.test_schemas import END, GRAMMARS, TEXT, allowed_tokens
 
 INT = {"type": "integer"}
 OBJECT: dict[str, Any] = {"type": "object"}
@@ -80,7 +80,7 @@ def _walk(schema: dict[str, Any], seed: int) -> str | None:
         words = grammar.allowed()
         if grammar.dead_end:
             return None
-        able = [t for t in range(VOCAB) if words[t // 32] >> t % 32 & 1]
+        able = allowed_tokens(words)
         if END in able and (able == [END] or draw.random() < 0.3):
             break
         known = [t for t in ids if t in able]
