@@ -28,7 +28,7 @@ export function softwareGpu(): GPU {
  * Makes Dawn pause between two looks for its events. It looks on every turn of the event loop while
  * anything is under way, which takes a whole core from a GPU that computes on the same cores.
  */
-function pauseDawn(): void {
+export function pauseDawn(): void {
   const immediate = globalThis.setImmediate;
   const paused = (work: (...given: unknown[]) => void, ...given: unknown[]): unknown =>
     isNative(work) ? setTimeout(work, PAUSE_MS, ...given) : immediate(work, ...given);

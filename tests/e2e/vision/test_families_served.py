@@ -11,9 +11,8 @@ from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import ollama
 import openai
 import pytest
@@ -27,6 +26,9 @@ from tests.compiler.models.helpers.checkpoints import SMALL
 from tests.compiler.vision.checkpoints import FAMILIES
 from tests.e2e.vision.families import FIRST, LETTERS, Oracle, save_family
 from tests.runtime.multimodal.helpers.pictures import encoded, noise
+
+if TYPE_CHECKING:
+    import anthropic  # takes a second
 
 NEW = 5
 FILES = [
@@ -72,6 +74,8 @@ class Served:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEYS[name], max_retries=0)
 
     def anthropic(self, name: str = "alice") -> anthropic.Anthropic:
+        import anthropic
+
         return anthropic.Anthropic(base_url=self.url, api_key=KEYS[name], max_retries=0)
 
     def ollama(self, name: str = "alice") -> ollama.Client:

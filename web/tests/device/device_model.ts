@@ -15,6 +15,7 @@ import { create } from 'webgpu';
 import { Executor } from '../../src/device/executor.js';
 import { type Adapter, findAdapter, openDevice } from '../../src/device/gpu_adapter.js';
 import type { Capacity, Plan, TensorSpec, WeightSpec } from '../../src/plan.js';
+import { pauseDawn } from '../../tools/dawn.js';
 import type { Table } from './batch.js';
 
 /** Debian's; VK_ICD_FILENAMES selects another driver. */
@@ -44,6 +45,7 @@ let gpu: GPU | undefined;
 export function nodeGpu(): GPU {
   if (!gpu) {
     if (existsSync(SWIFTSHADER)) process.env['VK_ICD_FILENAMES'] ??= driverFile();
+    pauseDawn();
     gpu = create(DAWN);
   }
   return gpu;

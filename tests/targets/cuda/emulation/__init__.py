@@ -27,6 +27,9 @@ from tests.helpers.emulators.no_code_cache import replace_cache
 from tools import packages
 
 HERE = Path(__file__).parent
+FIBERS = Path(__file__).parents[3] / "helpers" / "emulators" / "fibers.h"
+_HEADERS = ("cuda.h", "cuda_runtime_api.h", "driver_types.h")
+"""Of NVIDIA's, those that name a version and what the device defines."""
 _FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-w"]
 if "f16c" in cpu_features():  # else each half is converted by a call, a third of a model's time
     _FLAGS.append("-mf16c")
@@ -68,7 +71,7 @@ def device() -> Any:
     """The emulated device's library; the first call puts it beneath TVM's CUDA runtime."""
     if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None:
         raise RuntimeError("TVM's CUDA runtime is loaded already, over something else")
-    runtime = shared.make(folder() / _OURS, _compile_device)
+    runtime = _device_library(folder() / _OURS)
     driver = shared.make(folder() / "libcuda.so.1", _compile_empty)
     renamed = shared.make(folder() / "libtvm_runtime_cuda.so", _rename)
     library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
@@ -86,9 +89,20 @@ def install(root: Path) -> dict[str, str]:
     folder = root / "lib64"
     folder.mkdir(parents=True)
     runtime, driver = folder / _REAL, folder / "libcuda.so.1"
-    _compile_device(runtime)
+    _device_library(runtime)
     shutil.copyfile(runtime, driver)
     return {"CUDA_HOME": str(root), "LD_LIBRARY_PATH": str(folder), "LD_PRELOAD": str(runtime)}
+
+
+def _device_library(library: Path) -> Path:
+    """The emulated runtime and driver, compiled or kept from a former run."""
+    headers = [path / name for path in include_folders() for name in _HEADERS]
+    made_of = [
+        path.read_bytes() for path in (HERE / "device.cc", FIBERS, *headers) if path.exists()
+    ]
+    made_of += [_VERSIONS.encode(), *(flag.encode() for flag in _FLAGS)]
+    made_of.append(shared.version_of("g++").encode())
+    return shared.keep(library, made_of, _compile_device)
 
 
 def _compile_device(library: Path) -> None:

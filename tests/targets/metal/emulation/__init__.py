@@ -20,7 +20,7 @@ from typing import Any
 import tvm_ffi
 
 from mlcc.util.machine import cpu_features
-from mlcc.version import TVM
+from mlcc.version import TVM, TVM_FFI
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets import Target, get_target
 from mlcc_targets.linking.linker import PACKAGE, run_zig
@@ -29,6 +29,7 @@ from tests.helpers import shared
 from tests.helpers.emulators.no_code_cache import no_code_cache
 
 HERE = Path(__file__).parent
+FIBERS = Path(__file__).parents[3] / "helpers" / "emulators" / "fibers.h"
 _CREATE = "ffi.Module.create.metal"
 """TVM's code generator calls it with the text of a module's kernels, where it is defined."""
 VECTOR = r"(?:char|uchar|short|ushort|int|uint|long|ulong|half|float)[234]"
@@ -88,7 +89,9 @@ def folder() -> Path:
 @cache
 def device() -> Any:
     """The emulated device's library; the first call makes it TVM's device "metal"."""
-    path = shared.make(folder() / "libmlcc_emulated_metal.so", _compile_device)
+    sources = [(HERE / "device.cc").read_bytes(), FIBERS.read_bytes()]
+    made_of = [*sources, *_FLAGS, TVM, TVM_FFI, shared.version_of(*compiler())]
+    path = shared.keep(folder() / "libmlcc_emulated_metal.so", made_of, _compile_device)
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     library.emulated_launches.restype = ctypes.c_int64
     return library
