@@ -54,17 +54,13 @@ LEVELS = pytest.mark.parametrize(
 
 
 def levels(name: str, values: Sequence[int], with_amx: Sequence[int]) -> Any:
-    """Both levels with each value; AMX, which shares the masks, the softmax and how rows are cut,
-    with some in every run and with the others in long ones."""
+    """Both levels with each value; AMX, which shares the masks and how rows are cut, with some in
+    every run and with the others in long ones."""
     both = [pytest.param(AVX512_BF16, value, id=f"avx512-bf16-{value}") for value in values]
     for value in values:
         marks = [] if value in with_amx else [pytest.mark.long]
         both.append(pytest.param(AVX512_AMX, value, id=f"avx512-amx-{value}", marks=marks))
     return pytest.mark.parametrize(("cpu", name), both, indirect=["cpu"])
-
-
-WITHOUT_AMX = pytest.mark.parametrize("cpu", [AVX512_BF16], indirect=True, ids=["avx512-bf16"])
-"""For what both share: the masks, the softmax and how a step is cut."""
 
 
 @pytest.fixture
@@ -177,7 +173,7 @@ def test_windows(cpu: Cpu, window: int) -> None:
     check(Case(window=window, dtype="float16", causal=False), WHOLE)
 
 
-@WITHOUT_AMX
+@LEVELS
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_softcap_and_sinks(cpu: Cpu, dtype: str) -> None:
     check(Case(softcap=5.0, dtype=dtype), MIXED)
@@ -213,7 +209,7 @@ def test_lengths_round_every_boundary(cpu: Cpu) -> None:
         check(Case(dtype=dtype), sequences[15:])
 
 
-@WITHOUT_AMX
+@LEVELS
 def test_random_batches(cpu: Cpu) -> None:
     rng = np.random.default_rng(3)
     for seed in range(12):
@@ -233,6 +229,24 @@ def test_a_row_does_not_depend_on_its_neighbours(cpu: Cpu) -> None:
             by_itself = attend(alone(given, s))
             np.testing.assert_array_equal(by_itself, share_input[first : first + queries])
             first += queries
+
+
+@LEVELS
+def test_rows_whose_scores_rise_at_different_keys(cpu: Cpu) -> None:
+    """With AMX a row's sums are scaled when its scores are far above those before: at other keys
+    in each row here, and in some not at all. The others' bits do not change by it."""
+    given = inputs(Case(dtype="float16"), ((90, 700),))
+    still = attend(given)
+    for page, rise in zip(StepView(given.batch).lists(0).ids, np.linspace(1, 30, 44), strict=True):
+        given.pages[page, 0] *= rise
+    given.q[::3] *= 8
+    given.q[1::3] *= 0.01
+    wanted, bound = expected(given)
+    y = attend(given)
+    assert (np.abs(y - wanted) <= bound + 1e-3).all()
+    given.q[::3] = 0
+    np.testing.assert_array_equal(attend(given)[1::3], y[1::3])
+    assert (np.abs(y[::3] - still[::3]) > 0.1).any()
 
 
 @LEVELS
@@ -281,7 +295,7 @@ def test_equal_scores_average_and_one_far_above_wins(cpu: Cpu) -> None:
     np.testing.assert_allclose(y[100:, 0, 0], (100 + np.arange(100, 200)) / 2, rtol=2e-6)
 
 
-@WITHOUT_AMX
+@LEVELS
 def test_large_scores_do_not_overflow(cpu: Cpu) -> None:
     """The query meets few keys then, each of which it gives as it is, rounded."""
     given = inputs(Case(dtype="float16"), ((70, 300), (21, 21)))

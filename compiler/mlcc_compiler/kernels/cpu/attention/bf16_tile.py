@@ -84,10 +84,7 @@ class Bf16Tile:
         with self.instructions():
             self._begin(tile, q, scratch)
         with cut.blocks(tile, cut.block) as (begin, size):
-            self._load_keys(tile, begin, size, scratch)
-            self._load_values(tile, begin, size, scratch)
-            if cut.layout.is_int8:
-                self.cache.load_scales(tile, begin, size, scratch)
+            self._load_block(tile, q, begin, size, scratch)
 
             def attend(row: Expr, rows: Expr) -> None:
                 seen = bind(self._visible_keys(tile, begin, size, row, rows))
@@ -96,6 +93,19 @@ class Bf16Tile:
             self.for_rows(tile, attend)
         with T.serial(tile.rows) as r:
             store(scratch.top, scratch.top[r] * T.float32(log(2)), r)
+
+    def _load_block(self, tile: Tile, q: Expr, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """Load a block of keys and values, and their scales."""
+        self._load_keys(tile, begin, size, scratch)
+        self._load_values(tile, begin, size, scratch)
+        if self.cut.layout.is_int8:
+            self.cache.load_scales(tile, begin, size, scratch)
+
+    @property
+    def scale(self) -> float:
+        """Factor of the queries: a weight is 2 ** score."""
+        shape = self.cut.shape
+        return shape.scale * (_LOG2E if shape.softcap is None else 1.0)
 
     def instructions(self) -> AbstractContextManager[None]:
         """Inside, the instructions of this tile may be emitted."""
@@ -108,7 +118,7 @@ class Bf16Tile:
     def _begin(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
         """Scale and round the queries; zero sums and totals."""
         shape = self.cut.shape
-        scale = spread(shape.scale * (_LOG2E if shape.softcap is None else 1.0), LANES)
+        scale = spread(self.scale, LANES)
         with T.serial(tile.rows) as r:
             token, head = self.cut.row(tile, r)
             with T.serial(shape.head_dim // STEP) as j:

@@ -31,8 +31,11 @@ from mlcc_compiler.kernels.step import Step
 
 _BLOCK = 64  # keys per block, unless a page holds more
 _PAIR_BLOCK = 128  # likewise, of bf16
+_TILE_BLOCK = 256  # likewise, with AMX: sums are read and written less often
 _LONG_BLOCK = 256  # of tiles of few rows, likewise: a softmax's folds over lanes are few then
 _ROWS = 64  # query rows per tile: tokens times heads of a group
+_TALL = (2, 4)  # times as many with AMX, where bringing keys to scratch takes longest
+_TASKS = 32  # tiles of a long prompt for all KV heads that must be left for taller ones
 LINE = 64  # bytes of a cache line
 _PAIR_STEP = 64  # keys of a register tile, which may end behind a block
 PAIR_ROWS = 6  # query rows of one
@@ -112,12 +115,23 @@ class Blocking:
         return 1 << most.bit_length() - 1
 
     @property
+    def heights(self) -> list[tuple[int, int]]:
+        """(tokens per tile, the number of a sequence's tokens from which on it has so many)."""
+        found = [(self.tokens, 0)]
+        for times in _TALL if self.uses_amx else ():
+            height = times * self.tokens
+            found.append((height, height * -(-_TASKS // self.shape.kv_heads)))
+        return found
+
+    @property
     def rows(self) -> int:
-        return self.tokens * self.shape.group
+        """Query rows per tile, at most."""
+        return self.heights[-1][0] * self.shape.group
 
     @property
     def block(self) -> int:
         wanted = _PAIR_BLOCK if self.uses_bf16 else _BLOCK
+        wanted = _TILE_BLOCK if self.uses_amx else wanted
         return -(-wanted // self.layout.page_size) * self.layout.page_size
 
     @property
@@ -157,8 +171,8 @@ class Blocking:
 
 
 class Scratch:
-    """A task's scratch memory: 88 KiB at head_dim 64, 152 at 128, 208 at 256. Fits a core's own
-    cache."""
+    """A task's scratch memory: 88 KiB at head_dim 64, 152 at 128, 208 at 256, with AMX 200, 360 and
+    480. Fits a core's own cache."""
 
     def __init__(self, cut: Blocking) -> None:
         rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
@@ -167,7 +181,10 @@ class Scratch:
         self.sums = T.alloc_buffer((rows, dim), "float32")
         if cut.uses_bf16:
             self.queries = T.alloc_buffer((FEW, dim), "float32")
-            self.pairs = Pairs(rows, TILE_ROWS if cut.uses_amx else PAIR_ROWS, dim, block)
+        if cut.uses_amx:
+            self.tiles = Tiles(rows, dim, block)
+        elif cut.uses_bf16:
+            self.pairs = Pairs(rows, dim, block)
         else:
             self.queries = T.alloc_buffer((rows, dim), "float32")
             self.scores = T.alloc_buffer((rows, block), "float32")
@@ -198,14 +215,32 @@ class Pairs:
     """Scratch of many rows as bf16: two in a lane of 32 bits. Intermediates of a few rows are
     float32, except weights."""
 
-    def __init__(self, rows: int, at_once: int, dim: int, block: int) -> None:
-        whole = -(-block // _PAIR_STEP) * _PAIR_STEP
+    def __init__(self, rows: int, dim: int, block: int) -> None:
+        whole, at_once = -(-block // _PAIR_STEP) * _PAIR_STEP, PAIR_ROWS
         self.queries = T.alloc_buffer((rows, dim // 2), "int32")
         self.keys = T.alloc_buffer((dim // 2, whole), "int32")
         self.values = T.alloc_buffer((whole // 2, dim), "int32")
         self.scores = T.alloc_buffer((at_once, whole), "float32")
         self.weights = T.alloc_buffer((at_once, whole // 2), "int32")
         self.shrink = T.alloc_buffer((at_once,), "float32")
+
+
+class Tiles:
+    """Scratch of many rows for AMX: tiles of 16 rows by 16 words of 32 bits, each contiguous.
+
+    A word of queries and weights is two columns, one of keys and values two rows.
+    """
+
+    def __init__(self, rows: int, dim: int, block: int) -> None:
+        half, steps = TILE_ROWS // 2, -(-block // KEY_STEP)
+        words = half * half
+        self.queries = T.alloc_buffer((rows // half, dim // KEY_STEP, words), "int32")
+        self.keys = T.alloc_buffer((2 * steps, dim // KEY_STEP, words), "int32")
+        self.values = T.alloc_buffer((steps, dim // half, words), "int32")
+        self.weights = T.alloc_buffer((steps, 2, words), "int32")
+        self.scores = T.alloc_buffer((2, TILE_ROWS, KEY_STEP), "float32")
+        self.totals = T.alloc_buffer((rows, half), "float32")
+        self.shrink = T.alloc_buffer((TILE_ROWS,), "float32")
 
 
 class RowBytes:

@@ -54,6 +54,8 @@ class Parts:
     keys: Expr
     few: Expr
     """Whether its tokens are few, and none of a prompt."""
+    height: Expr
+    """Tokens of a tile, at most."""
     tiles: Expr
     ranges: Expr
     """Of each tile."""
@@ -92,7 +94,7 @@ class PagedSequences:
         first = bind(_to_int64(self.step.sequence(s, "first_token")))
         tokens = bind(_to_int64(self.step.sequence(s + 1, "first_token")) - first)
         keys = bind(_to_int64(self.step.sequence(s, "length")))
-        height, most = self.cut.few_tokens, self.cut.tokens
+        height, most = self.cut.few_tokens, self._height(tokens)
         position, decodes = keys - tokens, bind(_to_int64(s < self.decoding))
         few = bind(decodes * _to_int64(T.And(tokens > 0, tokens <= FEW_TOKENS)))
         aligned = T.floordiv(keys + height - 1, height) - T.floordiv(position, height)
@@ -100,14 +102,23 @@ class PagedSequences:
         length = self._range_length(self._begin(few, position), keys)
         seen = bind(T.floordiv(self._first_key(position), length))
         wanted = T.max(T.floordiv(keys + length - 1, length) - seen, 1)
-        split = T.Or(few > 0, T.And(decodes > 0, tokens <= most))
+        split = T.Or(few > 0, T.And(decodes > 0, tokens <= self.cut.tokens))
         ranges = bind(T.Select(split, wanted, T.int64(1)))
-        return Parts(first, tokens, keys, few, bind(tiles), ranges)
+        height = bind(T.Select(few > 0, T.int64(height), most))
+        return Parts(first, tokens, keys, few, height, bind(tiles), ranges)
+
+    def _height(self, tokens: Expr) -> Expr:
+        """Tokens per tile of a sequence that has many."""
+        (height, _), *taller = self.cut.heights
+        found = T.int64(height)
+        for height, least in taller:
+            found = T.Select(tokens >= least, T.int64(height), found)
+        return bind(found) if taller else found
 
     def tile(self, s: Expr, own: Parts, number: Expr, part: Expr, head: Expr) -> Tile:
         """Emit a tile of a sequence, for one of its ranges and a KV head."""
         cut, shape = self.cut, self.cut.shape
-        height = bind(T.Select(own.few > 0, T.int64(cut.few_tokens), T.int64(cut.tokens)))
+        height = own.height
         begin = bind(self._begin(own.few, own.position) + number * height)
         position = bind(T.max(begin, own.position))
         count = bind(T.min(begin + height, own.keys) - position)

@@ -93,9 +93,9 @@ declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
 
 
 @contextmanager
-def imported() -> Iterator[None]:
-    """Inside, the functions below may be emitted."""
-    with B.attr(T.int32(0), "pragma_import_llvm", _IR + PAIR_IR):
+def imported(others: str = "") -> Iterator[None]:
+    """Inside, the functions below may be emitted, and those of other LLVM IR."""
+    with B.attr(T.int32(0), "pragma_import_llvm", _IR + PAIR_IR + others):
         yield
 
 
