@@ -12,7 +12,7 @@ import { build } from 'vite';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Browser, launchChromium } from '../tools/chromium.js';
 import { type StaticServer, serveFolders } from '../tools/static.js';
-import { builtLibrary, demoModel } from './demo.js';
+import { builtLibrary, demoModel } from './any_model.js';
 import type * as InPage from './engine_page.js';
 
 /** Only this machine's own name resolves: requests to other hosts fail. */

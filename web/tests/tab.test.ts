@@ -1,4 +1,4 @@
-/** A tab in Node: the demo model on a software GPU, the engine in Pyodide, without a worker. */
+/** A tab in Node: a small model on a software GPU, the engine in Pyodide, without a worker. */
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ChatCompletion, ChatCompletionChunk } from '../src/api.js';
@@ -7,7 +7,7 @@ import { openNodeTab, type Tab } from '../src/node.js';
 import { readChunks, readWhole } from '../src/openai/sse.js';
 import type { Progress } from '../src/worker/startup.js';
 import { softwareGpu } from '../tools/dawn.js';
-import { builtLibrary, chatRequest, demoModel } from './demo.js';
+import { builtLibrary, chatRequest, demoModel } from './any_model.js';
 
 const HELLO = [{ role: 'user', content: 'Hello' }];
 const SHORT = { messages: HELLO, max_tokens: 2, temperature: 0 };

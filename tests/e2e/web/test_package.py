@@ -24,6 +24,7 @@ IN_CHROMIUM = "/tools/chromium.js'"
 ON_THE_PAGE = "from './browser.js'"
 OVER_THE_DEMO = "/demo.js'"
 OVER_A_SMALL_MODEL = "/device_model.js'"
+OVER_ANY_MODEL = "/any_model.js'"
 OVER_A_SERVER = "process.env['MLCC_SERVER']"
 WITH_MATRICES = "process.env['MLCC_SUBGROUP_MATRICES']"
 WITH_THE_WHEEL = "process.env['MLCC_NOTEBOOK_WHEEL']"
@@ -44,8 +45,9 @@ def shown(file: str) -> Any:
 def needed(file: str) -> frozenset[str]:
     """Which of the texts above are in a file: what it imports or reads."""
     text = (WEB / file).read_text(encoding="utf-8")
-    every = (IN_CHROMIUM, ON_THE_PAGE, OVER_THE_DEMO, OVER_A_SMALL_MODEL, OVER_A_SERVER)
-    return frozenset(each for each in (*every, WITH_MATRICES, WITH_THE_WHEEL) if each in text)
+    every = (IN_CHROMIUM, ON_THE_PAGE, OVER_THE_DEMO, OVER_A_SMALL_MODEL, OVER_ANY_MODEL)
+    more = (OVER_A_SERVER, WITH_MATRICES, WITH_THE_WHEEL)
+    return frozenset(each for each in (*every, *more) if each in text)
 
 
 def beside(file: str) -> list[str]:
@@ -74,11 +76,11 @@ def test_vitest(
     needs, variables = needed(file), environment()
     if request.config.getoption("--long"):
         variables["MLCC_LONG"] = "1"
-    if needs & {IN_CHROMIUM, ON_THE_PAGE, OVER_THE_DEMO, OVER_A_SMALL_MODEL}:
+    if needs & {IN_CHROMIUM, ON_THE_PAGE, OVER_THE_DEMO, OVER_A_SMALL_MODEL, OVER_ANY_MODEL}:
         require("chromium")  # or the GPU in software that it brings
     if OVER_THE_DEMO in needs:
         variables |= {"MLCC_DEMO_WEBGPU": str(request.getfixturevalue("demo_webgpu"))}
-    if OVER_A_SMALL_MODEL in needs:
+    if needs & {OVER_A_SMALL_MODEL, OVER_ANY_MODEL}:
         source, compiled = request.getfixturevalue("small_webgpu")
         variables |= {"MLCC_DEMO_SOURCE": str(source), "MLCC_DEMO_WEBGPU": str(compiled)}
     if OVER_A_SERVER in needs:
