@@ -24,7 +24,7 @@ from tests.helpers.web_package import bridge
 
 FEW, MANY = 4, pytest.param(50, marks=pytest.mark.long)
 TIE = 1e-3
-LENGTH = 24
+LENGTH = 12
 AT_ONCE = 4
 
 pytestmark = [

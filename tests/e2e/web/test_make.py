@@ -54,3 +54,35 @@ def test_nothing_else_stays_in_the_folder(make: Callable[..., list[str]], tmp_pa
     old.parent.mkdir(parents=True)
     old.write_text("of other sources")
     assert make("two", "a") == ["built of a in one"]
+
+
+def test_packages_are_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(MAKE.parent))
+    tools: dict[str, Any] = runpy.run_path(str(MAKE))
+
+    def found(checkout: str, lock: str) -> str:
+        """Where the packages were installed that a checkout finds."""
+        root = tmp_path / checkout
+        modules = root / "node_modules"
+        root.mkdir(exist_ok=True)
+        (root / "package-lock.json").write_text(lock)
+
+        def npm() -> None:
+            (modules / "vite").mkdir(parents=True, exist_ok=True)
+            (modules / "vite/index.js").write_text(checkout)
+            (modules / "vite/link.js").symlink_to("index.js")
+
+        for name, value in (("MODULES", modules), ("ROOT", root)):
+            monkeypatch.setitem(tools["installed"].__globals__, name, value)
+        tools["installed"]([root / "package-lock.json"], "(24, 1)", npm)
+        assert (modules / "vite/link.js").is_symlink()
+        return (modules / "vite/link.js").read_text()
+
+    assert found("one", "a") == "one"
+    assert found("two", "a") == "one"
+    (tmp_path / "two/node_modules/left.js").write_text("of another lock")
+    assert found("two", "a") == "one" and not (tmp_path / "two/node_modules/left.js").exists()
+    assert found("three", "b") == "three"
+    assert [path.name for path in (tmp_path / "cache/mlcc/npm").glob("*/vite")] == ["vite"]
+    assert found("four", "a") == "four"
