@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
-from mlcc.util.file_cache import FileCache
+from mlcc.util.file_cache import KERNELS, FileCache
 
 _KEPT = FileCache("tests/compiled", 512 << 20)
 atexit.register(_KEPT.trim)
@@ -66,6 +66,16 @@ def _key(name: str, made_of: Iterable[str | bytes]) -> str:
     for part in made_of:
         digest.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
     return digest.hexdigest()
+
+
+def own_cache(folder: Path) -> str:
+    """The value of XDG_CACHE_HOME for a test that has a cache of its own, in `folder`; of kernels
+    it has the user's, as all of a model's take seconds."""
+    kept = KERNELS.folder()
+    kept.mkdir(parents=True, exist_ok=True)
+    (folder / "mlcc").mkdir(parents=True, exist_ok=True)
+    (folder / "mlcc" / kept.name).symlink_to(kept)
+    return str(folder)
 
 
 @cache

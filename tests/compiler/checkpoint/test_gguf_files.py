@@ -24,6 +24,7 @@ from tests.compiler.checkpoint.helpers.gguf_of import write_gguf
 from tests.compiler.checkpoint.helpers.gguf_tokenizers import metadata_of
 from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.compiler.models.helpers.mixed import capacity_of, native, reference, run_mixed
+from tests.helpers import shared
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 MIXED = {"attn_q": "Q4_0", "attn_k": "Q5_0", "attn_v": "Q8_0", "ffn_down": "Q4_1", "ffn_up": "F16"}
@@ -156,7 +157,7 @@ def test_other_files_are_refused(tiny: Path, tmp_path: Path) -> None:
 def test_the_command_line_answers_from_a_file(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", shared.own_cache(tmp_path / "cache"))
     path = write_gguf(tiny, tmp_path / "tiny-Q4_0.gguf", formats, metadata_of(tiny))
     run = ["run", str(path), "Hello", "--max-tokens", "4", "--context", "64"]
     first = CliRunner().invoke(cli, run)

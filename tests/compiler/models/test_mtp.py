@@ -44,6 +44,7 @@ from tests.compiler.models.helpers.mtp import (
     make_mtp_checkpoint,
 )
 from tests.compiler.models.test_engine_on_native import check_greedy
+from tests.helpers import shared
 from tests.runtime.engine.helpers.drafting import Eager
 from tests.runtime.engine.helpers.drive import Driver, Got
 
@@ -364,7 +365,7 @@ def test_a_head_is_compiled_for_its_model(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.exit_code == 0, found.output
     with pytest.raises(UnsupportedError, match=f"--draft {head} is an EAGLE-3 head"):
         resolve(EngineArgs(str(out), draft=head))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", shared.own_cache(tmp_path))
     args = EngineArgs(str(model), quant="f32", context=128, speculate="draft:2", draft=head)
     for opened, longest in (
         (open_model(out, EngineArgs(draft=head)), 3),

@@ -16,6 +16,7 @@ import pytest
 from filelock import FileLock
 from openai import OpenAI
 
+from tests.helpers import shared
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TVM_USE_RUNTIME_LIB": "1"}
@@ -47,7 +48,8 @@ def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
 def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A checkpoint, and an environment with a cache of its own."""
     folder = tmp_path_factory.mktemp("world")
-    return write_checkpoint(folder / "tiny"), {"XDG_CACHE_HOME": str(folder / "cache")}
+    cache = shared.own_cache(folder / "cache")
+    return write_checkpoint(folder / "tiny"), {"XDG_CACHE_HOME": cache}
 
 
 @pytest.fixture(scope="module")

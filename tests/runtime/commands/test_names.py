@@ -22,6 +22,7 @@ from mlcc.model_argument import full_name
 from mlcc_compiler.checkpoint.hub import parse_source
 from mlcc_compiler.models.registry import ARCHITECTURES, ENCODERS
 from tests.compiler.weights.fake_hub import REPO, FakeHub, serving
+from tests.helpers import shared
 from tests.runtime.commands.small_site import serving_files
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
@@ -31,6 +32,7 @@ TINY = {"tiny": {"model_type": "llama", "default": "1m", "tags": {"1m": REPO, "2
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No stored models, no table of the user's."""
+    shared.own_cache(tmp_path)
     for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     return tmp_path

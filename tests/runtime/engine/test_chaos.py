@@ -186,7 +186,7 @@ CASES = [
 @pytest.mark.parametrize(("kind", "depth", "cache", "speculate"), CASES)
 def test_a_storm(kind: int, depth: int, cache: bool, speculate: str) -> None:
     storm = Storm(100 * kind + 10 * depth + cache, kind, depth, cache, speculate)
-    storm.run(250)
+    storm.run(160)
     storm.check_quiet()
     stats = storm.driver.engine.stats()
     assert (stats.drafted_tokens > 0) >= (speculate in ("draft", "mtp"))

@@ -33,7 +33,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-FEW, MANY = 5, 200
+FEW, MANY = 3, 200
 """Cases of a path, of each mode: allowed by the document, and not."""
 
 
