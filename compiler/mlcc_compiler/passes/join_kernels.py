@@ -8,10 +8,12 @@ calls of kernels and knows none by name (`kernels/fused_kernels.py`).
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.graph import is_call
+from mlcc_compiler.kernels.cpu.linear.amx_outputs import can_write_tiles, fuse_to_tiles
 from mlcc_compiler.kernels.fused_kernels import READS_LAST, fuse_kernels
 from mlcc_compiler.passes.rewrite import Rewriter
 
@@ -27,7 +29,10 @@ class JoinKernels(Rewriter):
         self.behind: dict[Any, tuple[Any, int]] = {}
         """The variable of a result that is made by a joined call -> that call's result, and where
         in it the former's arrays begin."""
-        self.cached_kernel: dict[tuple[Any, Any], Any] = {}
+        self.cached_kernel: dict[tuple[Any, Any, bool], Any] = {}
+        self.uses: Counter[Any] = Counter()
+        """Of each variable."""
+        self.values_of: dict[Any, Any] = {}
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         last_of: dict[Any, Any] = {}
@@ -35,6 +40,8 @@ class JoinKernels(Rewriter):
         for block in function.body.blocks:
             for binding in block.bindings:
                 value = binding.value
+                self.values_of[binding.var] = value
+                relax.analysis.post_order_visit(value, self._count)
                 if isinstance(value, relax.TupleGetItem):
                     whole = value.tuple_value
                     if whole in last_of and value.index == len(whole.ty.fields) - 1:
@@ -46,7 +53,25 @@ class JoinKernels(Rewriter):
                 elif is_call(value, "relax.call_tir"):
                     self._note(binding, last_of)
                     last_of[binding.var] = binding.var
+        relax.analysis.post_order_visit(function.body.body, self._count)
         return list(function.params)
+
+    def _count(self, expr: Any) -> None:
+        if isinstance(expr, relax.Var):
+            self.uses[expr] += 1
+
+    def _reads_alone(self, reader: Any) -> bool:
+        """Whether nothing else reads the array that a call reads first, in any shape."""
+        array = reader.args[1].fields[0]
+        while self.uses[array] == 1:
+            value = self.values_of[array]
+            if isinstance(value, relax.TupleGetItem):
+                items = [v for v in self.values_of.values() if _same_item(v, value)]
+                return len(items) == 1
+            if not is_call(value, "relax.reshape"):
+                return True
+            array = value.args[0]
+        return False
 
     def _note(self, binding: Any, last_of: dict[Any, Any]) -> None:
         kernel, arguments = self._kernel(binding.value), binding.value.args[1].fields
@@ -73,10 +98,12 @@ class JoinKernels(Rewriter):
 
     def _call(self, maker: relax.Call, reader: relax.Call, out: list[Any]) -> relax.Call:
         kernels = self._kernel(maker), self._kernel(reader)
-        if kernels not in self.cached_kernel:
-            self.cached_kernel[kernels] = fuse_kernels(*kernels)
+        tiles = can_write_tiles(*kernels) and self._reads_alone(reader)
+        key = (*kernels, tiles)
+        if key not in self.cached_kernel:
+            self.cached_kernel[key] = (fuse_to_tiles if tiles else fuse_kernels)(*kernels)
         names = [call.args[0].name_hint for call in (maker, reader)]
-        function = self.add(self.cached_kernel[kernels], "_".join(names))
+        function = self.add(self.cached_kernel[key], "_".join(names))
         return relax.call_tir(function, self.value(maker.args[1]), out)
 
     def tuple_item(self, expr: relax.TupleGetItem) -> Any:
@@ -91,6 +118,11 @@ class JoinKernels(Rewriter):
             whole, first = self.behind[expr]
             self.values[expr] = self.builder.emit(relax.TupleGetItem(whole, first))
         return super().value(expr)
+
+
+def _same_item(value: Any, item: relax.TupleGetItem) -> bool:
+    alike = isinstance(value, relax.TupleGetItem) and value.index == item.index
+    return alike and value.tuple_value.same_as(item.tuple_value)
 
 
 def _outputs(call: relax.Call) -> list[Any]:

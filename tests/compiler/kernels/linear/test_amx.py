@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.ir._tvm import B, IRBuilder, T, tvm
+from mlcc_compiler.kernels.cpu.attention.attention import paged_attention
+from mlcc_compiler.kernels.cpu.elementwise import norm
 from mlcc_compiler.kernels.cpu.elementwise.activation import activated, gated_fused
 from mlcc_compiler.kernels.cpu.isa import amx, isa
 from mlcc_compiler.kernels.cpu.linear import linear
@@ -18,6 +20,7 @@ from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
     linear_many,
     uses_amx,
 )
+from mlcc_compiler.kernels.cpu.linear.amx_outputs import can_write_tiles, fuse_to_tiles
 from mlcc_compiler.kernels.cpu.linear.amx_rows import (
     MANY,
     TILE,
@@ -26,8 +29,10 @@ from mlcc_compiler.kernels.cpu.linear.amx_rows import (
     rows_or_tiles,
     tiles_of,
 )
+from mlcc_compiler.kernels.fused_kernels import fuse_kernels
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 from tests.compiler.kernels.cases import linear_twin as lt
+from tests.compiler.kernels.cases.attention import Case, inputs
 from tests.compiler.kernels.cases.scheme import AFFINE, TABLES, TWO_LEVEL, extreme
 from tests.helpers.emulators import amx_emulator
 
@@ -255,6 +260,49 @@ def test_rows_are_codes_or_tiles(n: int) -> None:
     (alone,) = lt.call(rounded, [x], [tiles])
     right = padded_with(77, bits_of(x)) if n >= least_rows(True) else untouched[3]
     np.testing.assert_array_equal(alone, right)
+
+
+WIDTH = 96
+
+
+@cache
+def both_fused(kernel: Any) -> tuple[Any, Any]:
+    """A kernel and the rounding of its rows: one after the other, and without the former's."""
+    reader = rows_or_tiles(CPU, WIDTH, 32, 16)
+    assert can_write_tiles(kernel, reader)
+    apart, tiles = (fuse(kernel, reader) for fuse in (fuse_kernels, fuse_to_tiles))
+    return lt.build(apart, CPU), lt.build(tiles, CPU)
+
+
+def check_outputs(kernel: Any, given: list[Any], made: list[Any]) -> None:
+    """The same bits; of many rows the kernel's last output is not written as float32."""
+    n, results = made[-1][0][0], []
+    codes = [((n, WIDTH), "int8"), ((n, WIDTH // 32), "float32"), ((n, WIDTH // 16), "int32")]
+    outputs = [*made, *codes, ((tiles_of(n, WIDTH), TILE), "uint16")]
+    for fused in both_fused(kernel):
+        arrays = [np.full(shape, 77, dtype) for shape, dtype in outputs]
+        tensors = [a if isinstance(a, int) else tvm.runtime.tensor(a) for a in [*given, *arrays]]
+        with amx_emulator.tiles():
+            fused(*tensors)
+        results.append([tensor.numpy() for tensor in tensors[len(given) :]])
+    apart, found = results
+    if n >= MANY:
+        apart[len(made) - 1] = np.full_like(apart[len(made) - 1], 77)
+    for one, other in zip(found, apart, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@runs_here
+def test_kernels_write_tiles_in_the_place_of_their_output() -> None:
+    sizes, case = (WIDTH,), Case(dim=32, heads=3, kv_heads=1, dtype="float16")
+    residual = norm.add_rms_norm(CPU, sizes, sizes, sizes, 1e-5, 0.0)
+    attention = paged_attention(CPU, *case.arguments)
+    for n in (1, MANY - 1, MANY, 300):
+        rng, wide = np.random.default_rng(n), ((n, WIDTH), "float32")
+        rows = [rng.standard_normal((n, WIDTH)).astype(np.float32) for _ in range(2)]
+        check_outputs(residual, [*rows, np.full(WIDTH, 0.7, np.float32)], [wide, wide])
+        step = inputs(case, ((n, n),), padding=2)
+        check_outputs(attention, [*step.columns, step.sequences], [(step.q.shape, "float32")])
 
 
 def padded_with(garbage: int, bits: Any) -> Any:

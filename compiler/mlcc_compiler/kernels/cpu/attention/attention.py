@@ -17,6 +17,7 @@ from mlcc_compiler.kernels.cpu.attention.sequences import MOST_RANGES, PagedSequ
 from mlcc_compiler.kernels.cpu.attention.tile import TileKernel
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, exp, span, spread
+from mlcc_compiler.kernels.cpu.linear.amx_outputs import WRITES_LAST
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Expr,
@@ -72,7 +73,8 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     rows = activations(isa, "n", shape.heads, shape.head_dim)
     step, pages = step_argument(layout.step), page_arguments(layout)
     sinks = {"sinks": f32(shape.heads)} if shape.sinks else {}
-    return kernel(body, q=rows, **pages, step=step, **sinks, sequences=SIZE, out=rows)
+    attention = kernel(body, q=rows, **pages, step=step, **sinks, sequences=SIZE, out=rows)
+    return attention.with_attr(WRITES_LAST, True) if isa.has_tiles else attention
 
 
 def attend(

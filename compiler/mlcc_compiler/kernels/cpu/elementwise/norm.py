@@ -10,6 +10,7 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.parallel import each_row
 from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, each, span, spread, sum_lanes
+from mlcc_compiler.kernels.cpu.linear.amx_outputs import WRITES_LAST
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
 
 _UNROLL = 4  # independent sums, to hide the latency of an addition
@@ -34,7 +35,12 @@ def rms_norm(isa: Isa, row: Sizes, weight: Sizes, eps: float, offset: float) -> 
         each_row(x.shape[0], prod(row), one if len(row) == 1 else heads)
 
     rows = activations(isa, "n", *row)
-    return kernel(body, x=rows, w=f32(*weight), y=rows)
+    return _writing(isa, kernel(body, x=rows, w=f32(*weight), y=rows))
+
+
+def _writing(isa: Isa, made: PrimFunc) -> PrimFunc:
+    """The kernel, which may write tiles of AMX in the place of its last output."""
+    return made.with_attr(WRITES_LAST, True) if isa.has_tiles else made
 
 
 def add_rms_norm(
@@ -57,7 +63,8 @@ def add_rms_norm(
         each_row(x.shape[0], hidden, one)
 
     rows = activations(isa, "n", hidden)
-    return kernel(body, x=rows, residual=rows, w=f32(*weight), total=rows, y=rows)
+    made = kernel(body, x=rows, residual=rows, w=f32(*weight), total=rows, y=rows)
+    return _writing(isa, made)
 
 
 def layer_norm(isa: Isa, row: Sizes, weight: Sizes, *rest: Any) -> PrimFunc:

@@ -26,6 +26,8 @@ MANY_FLOATS = 8
 """The same for bf16 weights, which otherwise are multiplied as float32."""
 TILE = amx.SIDE // 2 * amx.DEPTH
 """Numbers of a tile."""
+TILE_ROWS_READER = "mlcc.rows_or_tiles"
+"""Attribute of `rows_or_tiles`."""
 _ROWS = amx.SIDE // 2
 _LANES = amx.DEPTH // 2
 
@@ -78,7 +80,7 @@ def rows_or_tiles(isa: Isa, k: int, group: int, sums: int) -> Expr:
     x, made = tiles.params
     body = tirx.IfThenElse(x.ty.shape[0] >= MANY, tiles.body, codes.body)
     apart = tirx.PrimFunc([*codes.params, x, made], body, attrs=codes.attrs)
-    return apart.specialize({x: codes.params[0]})
+    return apart.specialize({x: codes.params[0]}).with_attr(TILE_ROWS_READER, True)
 
 
 def quantize_few(isa: Isa, k: int, group: int, sums: int) -> Expr:
