@@ -74,9 +74,9 @@ define linkonce_odr hidden void @mlcc_tiles_store(ptr %sums, i64 %pitch) alwaysi
 define linkonce_odr hidden void @mlcc_tiles_add(ptr %upper, ptr %lower, i64 %row_pitch,
     ptr %left, ptr %right, i64 %column_pitch) alwaysinline {{
   call void @llvm.x86.tileloadd64(i8 6, ptr %left, i64 %column_pitch)
-  call void @llvm.x86.tileloadd64(i8 4, ptr %upper, i64 %row_pitch)
+  call void @llvm.x86.tileloaddt164(i8 4, ptr %upper, i64 %row_pitch)
   call void @llvm.x86.tileloadd64(i8 7, ptr %right, i64 %column_pitch)
-  call void @llvm.x86.tileloadd64(i8 5, ptr %lower, i64 %row_pitch)
+  call void @llvm.x86.tileloaddt164(i8 5, ptr %lower, i64 %row_pitch)
   call void @llvm.x86.tdpbf16ps(i8 0, i8 4, i8 6)
   call void @llvm.x86.tdpbf16ps(i8 1, i8 4, i8 7)
   call void @llvm.x86.tdpbf16ps(i8 2, i8 5, i8 6)
@@ -87,6 +87,7 @@ declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
 declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tileloaddt164(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
 """

@@ -58,11 +58,11 @@ _CHUNK = 16
 """Steps of 32 k in a chunk: 32 KiB of 32 columns."""
 _WHOLE = 18
 """Steps of a row that is one chunk: without sums between chunks."""
-_PANEL = 4
+_PANEL = 8
 """Tiles of 32 columns in a panel: each k of x that is read serves all of them."""
 _STORED = 4
 """Rows written to y at a time."""
-_TASKS = 16
+_TASKS = 8
 """Panels that a matrix should have, to keep all threads busy."""
 
 
@@ -171,13 +171,13 @@ class AmxGemm:
         finish: Callable[[Expr, Expr, Expr, list[Expr]], None],
     ):
         self.weights, self.tiles, self.x, self.finish = weights, tiles, x, finish
-        self.k, count = weights[0].packing.k, len(weights)
-        self.panel = _divisor(tiles, min(_PANEL // count, tiles // _TASKS))
+        self.k = weights[0].packing.k
+        self.panel = _divisor(tiles, min(_PANEL, tiles // _TASKS))
         self.steps = self.k // amx.DEPTH
         self.chunk = self.steps if self.steps <= _WHOLE else _divisor(self.steps, _CHUNK)
         self.chunks = self.steps // self.chunk
-        rows = _BLOCK_BYTES // (2 * self.k)
-        self.block = max(min(rows // amx.SIDE, _BLOCK), _LEAST_BLOCK)
+        fit = _BLOCK_BYTES // (2 * self.k) // amx.SIDE
+        self.block = min(fit, _BLOCK) if fit >= _LEAST_BLOCK else _BLOCK
 
     def emit(self, n: Expr) -> None:
         """Emit the loops over blocks of rows, in equal shares, and over panels."""
@@ -191,33 +191,29 @@ class AmxGemm:
 
     def _task(self, begin: Expr, squares: Expr, tile: Expr) -> None:
         count = len(self.weights)
-        panel = B.alloc_buffer((self.panel * count * self.chunk * amx.STEP_WORDS,), "int32")
-        kept = self.block * self.panel if self.chunks > 1 else 1
+        panel = B.alloc_buffer((self.chunk * amx.STEP_WORDS,), "int32")
+        kept = self.panel * self.block if self.chunks > 1 else self.block if count > 1 else 1
         sums = B.alloc_buffer((kept * count * SQUARE,), "float32")
-        with amx.tiles(), B.serial(self.chunks) as chunk:
-            first = B.bind(chunk * self.chunk)
-            with B.serial(self.panel) as t:
-                self._write_panel(tile + t, first, panel, t)
-            with B.serial(squares) as s, B.serial(self.panel) as t:
-                row = B.bind(begin + s * amx.SIDE)
-                square = B.bind((s * self.panel + t) * count) if kept > 1 else T.int64(0)
-                places = [B.bind((square + w) * SQUARE) for w in range(count)]
-                for w, place in enumerate(places):
-                    self._square(row, first, panel, t * count + w, sums, place)
-                with B.If(chunk == self.chunks - 1), B.Then():
-                    self.finish(row, B.bind(tile + t), sums, places)
+        with amx.tiles(), B.serial(self.chunks) as chunk, B.serial(self.panel) as t:
+            first, own = B.bind(chunk * self.chunk), B.bind(tile + t)
+            for w, weight in enumerate(self.weights):
+                self._write_panel(weight, own, first, panel)
+                with B.serial(squares) as s:
+                    row = B.bind(begin + s * amx.SIDE)
+                    square = B.bind((t * self.block + s) % kept * count)
+                    places = [B.bind((square + i) * SQUARE) for i in range(count)]
+                    self._square(row, first, panel, sums, places[w])
+                    if w == count - 1:
+                        with B.If(chunk == self.chunks - 1), B.Then():
+                            self.finish(row, own, sums, places)
 
-    def _write_panel(self, tile: Expr, first: Expr, panel: Expr, t: Expr) -> None:
-        """A chunk of a tile of each weight."""
-        for w, weight in enumerate(self.weights):
-            with B.serial(self.chunk) as i:
-                place = (t * len(self.weights) + w) * self.chunk + i
-                word, own = B.bind(place * amx.STEP_WORDS), tile + weight.first
-                write_panel(weight.packing, weight.tensors, own, first + i, panel, word)
+    def _write_panel(self, weight: PackedWeight, tile: Expr, first: Expr, panel: Expr) -> None:
+        """A chunk of a tile."""
+        with B.serial(self.chunk) as i:
+            own, word = tile + weight.first, B.bind(i * amx.STEP_WORDS)
+            write_panel(weight.packing, weight.tensors, own, first + i, panel, word)
 
-    def _square(
-        self, row: Expr, first: Expr, panel: Expr, t: Expr, sums: Expr, place: Expr
-    ) -> None:
+    def _square(self, row: Expr, first: Expr, panel: Expr, sums: Expr, place: Expr) -> None:
         """Add a chunk to 32 rows of 32 columns."""
         with B.If(first == 0):
             with B.Then():
@@ -227,7 +223,7 @@ class AmxGemm:
         upper = B.bind(tile_at(self.k, row, first))
         with B.serial(self.chunk) as i:
             rows = [T.address_of(self.x[upper + part * self.steps + i, 0]) for part in range(2)]
-            word = (t * self.chunk + i) * amx.STEP_WORDS
+            word = i * amx.STEP_WORDS
             columns = [
                 T.address_of(panel[word + side * (amx.STEP_WORDS // 2)]) for side in range(2)
             ]
