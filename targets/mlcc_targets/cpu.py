@@ -37,7 +37,7 @@ _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 _AVX512_VBMI = (*_AVX512, "avx512vnni", "avx512vbmi")
 _AVX512_BF16 = (*_AVX512_VBMI, "avx512bf16")
-_AMX = (*_AVX512_BF16, "amx-tile", "amx-bf16")
+_AMX = (*_AVX512_BF16, "amx-tile", "amx-bf16", "amx-int8")
 
 LEVELS = (  # best first: the host gets the first level whose features it has
     Level("avx512-amx", "x86_64", "x86-64-v4", _AMX, 512),

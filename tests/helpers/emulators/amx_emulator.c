@@ -1,8 +1,8 @@
 /* AMX for a CPU that has none: computes its instructions where they trap, as the illegal ones that
  * they are to it. So what runs is the code that a library has, byte for byte, on real threads.
  *
- * Knows LDTILECFG, TILERELEASE, TILEZERO, TILELOADD, TILESTORED and TDPBF16PS, encoded by VEX, as
- * Intel's Architecture Instruction Set Extensions Programming Reference has them: 64-bit addresses
+ * Knows LDTILECFG, TILERELEASE, TILEZERO, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS, TDPBSSD and
+ * TDPBSUD, encoded by VEX, as Intel's Architecture Instruction Set Extensions Programming Reference has them: 64-bit addresses
  * of base, index and displacement, or relative to the next instruction; no segments. What a CPU
  * would refuse (tiles that have no shape, shapes that do not fit) is counted as a fault and not
  * done. Any other illegal instruction ends the process, as before. */
@@ -129,14 +129,18 @@ static float bf16(uint32_t bits) {
     return value;
 }
 
+static int fit(int sums, int left, int right) {
+    if (shaped(sums) && shaped(left) && shaped(right) && sums != left && sums != right &&
+        left != right && own.rows[sums] == own.rows[left] &&
+        own.row_bytes[sums] == own.row_bytes[right] && own.row_bytes[left] / 4 == own.rows[right])
+        return 1;
+    count(FAULTS);
+    return 0;
+}
+
 /* Even and odd products have sums of their own, in order of k, which are added last. */
 static void multiply(int sums, int left, int right) {
-    if (!shaped(sums) || !shaped(left) || !shaped(right) || sums == left || sums == right ||
-        left == right || own.rows[sums] != own.rows[left] ||
-        own.row_bytes[sums] != own.row_bytes[right] || own.row_bytes[left] / 4 != own.rows[right]) {
-        count(FAULTS);
-        return;
-    }
+    if (!fit(sums, left, right)) return;
     for (int m = 0; m < own.rows[sums]; m++) { /* behind a row's end all tiles are zero */
         float even[COLUMNS] = {0}, odd[COLUMNS] = {0}, row[COLUMNS];
         for (int k = 0; k < own.row_bytes[left] / 4; k++) {
@@ -154,6 +158,21 @@ static void multiply(int sums, int left, int right) {
     count(PRODUCTS);
 }
 
+/* Signed bytes times bytes, in int32. */
+static void multiply_bytes(int sums, int left, int right, int right_signed) {
+    if (!fit(sums, left, right)) return;
+    for (int m = 0; m < own.rows[sums]; m++)
+        for (int n = 0; n < own.row_bytes[sums] / 4; n++) {
+            int32_t sum = word(own.tile[sums][m] + 4 * n);
+            for (int k = 0; k < own.row_bytes[left]; k++) {
+                uint8_t b = own.tile[right][k / 4][4 * n + k % 4];
+                sum += (int8_t)own.tile[left][m][k] * (right_signed ? (int8_t)b : b);
+            }
+            memcpy(own.tile[sums][m] + 4 * n, &sum, 4);
+        }
+    count(PRODUCTS);
+}
+
 /* Whether it was one of AMX's. Prefixes: 0 none, 1 66, 2 F3, 3 F2. */
 __attribute__((noinline)) static int run(const struct code *c) {
     switch (c->opcode << 4 | c->prefix << 1 | (c->mod == 3)) {
@@ -163,9 +182,12 @@ __attribute__((noinline)) static int run(const struct code *c) {
         if (!shaped(c->reg)) count(FAULTS);
         else memset(own.tile[c->reg], 0, sizeof own.tile[c->reg]);
         return 1;
+    case 0x4B2:
     case 0x4B6: move_tile(c, 0); return 1;
     case 0x4B4: move_tile(c, 1); return 1;
     case 0x5C5: multiply(c->reg, c->rm, c->second); return 1;
+    case 0x5E5: multiply_bytes(c->reg, c->rm, c->second, 0); return 1;
+    case 0x5E7: multiply_bytes(c->reg, c->rm, c->second, 1); return 1;
     default: return 0;
     }
 }

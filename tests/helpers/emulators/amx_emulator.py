@@ -20,7 +20,7 @@ from mlcc_targets.linking.linker import run_zig
 from mlcc_targets.linking.native_library import link_for
 
 NEEDS = level("avx512-amx").features
-TILES = ("amx-tile", "amx-bf16")
+TILES = ("amx-tile", "amx-bf16", "amx-int8")
 
 
 @dataclass

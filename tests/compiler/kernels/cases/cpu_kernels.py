@@ -55,7 +55,7 @@ AVX512_BF16 = Cpu(
 AVX512_AMX = Cpu(
     "avx512-amx",
     isa.AVX512_AMX,
-    (("mcpu", "x86-64-v4"), ("mattr", (*_BF16, "+amx-tile", "+amx-bf16"))),
+    (("mcpu", "x86-64-v4"), ("mattr", (*_BF16, "+amx-tile", "+amx-bf16", "+amx-int8"))),
     AVX512_BF16.needs,
 )
 """Likewise; on a CPU without AMX its instructions are emulated (`amx_emulator`)."""

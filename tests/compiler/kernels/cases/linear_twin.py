@@ -25,7 +25,10 @@ _LLVM: dict[isa.Isa, Options] = {
     isa.AVX512_VNNI: (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni",))),
     isa.AVX512_VBMI: (("mcpu", "x86-64-v4"), ("mattr", _VBMI)),
     isa.AVX512_BF16: (("mcpu", "x86-64-v4"), ("mattr", _BF16)),
-    isa.AVX512_AMX: (("mcpu", "x86-64-v4"), ("mattr", (*_BF16, "+amx-tile", "+amx-bf16"))),
+    isa.AVX512_AMX: (
+        ("mcpu", "x86-64-v4"),
+        ("mattr", (*_BF16, "+amx-tile", "+amx-bf16", "+amx-int8")),
+    ),
     isa.AVX2_VNNI: (("mcpu", "x86-64-v3"), ("mattr", ("+avxvnni",))),
     isa.AVX2: (("mcpu", "haswell"),),
     isa.SSE2: (("mcpu", "x86-64"),),

@@ -15,6 +15,7 @@ from mlcc_compiler.kernels.cpu.elementwise import norm
 from mlcc_compiler.kernels.cpu.elementwise.activation import activated, gated_fused
 from mlcc_compiler.kernels.cpu.isa import amx, isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.linear.amx_bytes import LEAST, multiplies_bytes
 from mlcc_compiler.kernels.cpu.linear.amx_gated import activated_many, gated_many
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
     linear_many,
@@ -29,6 +30,7 @@ from mlcc_compiler.kernels.cpu.linear.amx_rows import (
     rows_or_tiles,
     tiles_of,
 )
+from mlcc_compiler.kernels.cpu.linear.quantized import Part, linear_merged
 from mlcc_compiler.kernels.fused_kernels import fuse_kernels
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 from tests.compiler.kernels.cases import linear_twin as lt
@@ -78,11 +80,29 @@ def products(n: int, k: int, *columns: int) -> int:
     return squares * (k // amx.DEPTH) * SQUARE
 
 
-def call(kernel: Any, inputs: list[Any], n: int, k: int, *columns: int, least: int = MANY) -> Any:
+def byte_products(n: int, k: int, *parts: Part) -> int:
+    """The number of multiply instructions of `amx_bytes.py`."""
+    if n < LEAST or not multiplies_bytes(CPU, parts, k):
+        return 0
+    groups = k // 32
+    chunk = next(c for c in range(8, 0, -1) if groups % c == 0)
+    pairs = groups if n > 16 else groups // chunk * -(-chunk // 2)
+    return sum(-(-rows // 32) for rows, _ in parts) * pairs * SQUARE
+
+
+def call(
+    kernel: Any,
+    inputs: list[Any],
+    n: int,
+    k: int,
+    *columns: int,
+    least: int = MANY,
+    few: int = 0,
+) -> Any:
     """y, and all that is to be seen of how it came about."""
     with amx_emulator.tiles() as counts:
         (y,) = lt.call(kernel, inputs, [((n, sum(columns)), "float32")])
-    counts.check(products(n, k, *columns) if n >= least else 0)
+    counts.check(products(n, k, *columns) if n >= least else few)
     return y
 
 
@@ -110,22 +130,25 @@ def test_where_it_is_used() -> None:
     for k, name in ((512, "f16"), (512, "f32"), (520, "bf16"), (72, "int4_row"), (48, "int6_g24")):
         assert not uses_amx(CPU, k, scheme(name)), name
     features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512vbmi", "avx512bf16")
-    assert isa.Isa.from_features("x86_64", (*features, "amx-tile", "amx-bf16")) == CPU
+    assert isa.Isa.from_features("x86_64", (*features, "amx-tile", "amx-bf16", "amx-int8")) == CPU
     assert isa.Isa.from_features("x86_64", features) == isa.AVX512_BF16
 
 
-@pytest.mark.parametrize("name", ["bf16", "q4_k"])
-def test_what_it_compiles_to(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [("bf16", "tdpbf16ps"), ("q4_k", "tdpbf16ps"), ("q4_k", "tdpbssd"), ("int8_g32", "tdpbsud")],
+)
+def test_what_it_compiles_to(name: str, product: str) -> None:
     """On any machine: in a task's own code tiles get their shape first and are given up last."""
     text = lt.executable(linear.linear(CPU, 64, 1024, name, False), CPU).inspect_source("asm")
     assert "callq\tmlcc_" not in text
-    tasks = [part for part in text.split("\n\t.cfi_endproc") if "tdpbf16ps" in part]
+    tasks = [part for part in text.split("\n\t.cfi_endproc") if product in part]
     assert len(tasks) == 1
     words = [line.split()[0] for line in tasks[0].splitlines() if line.strip()]
     tiles = [word for word in words if word.startswith(("tile", "tdp", "ldtile"))]
     assert (tiles[0], tiles[-1]) == ("ldtilecfg", "tilerelease")
     assert tiles.count("ldtilecfg") == tiles.count("tilerelease") == 1
-    assert tiles.count("tdpbf16ps") % SQUARE == 0
+    assert tiles.count(product) % SQUARE == 0
 
 
 @runs_here
@@ -152,19 +175,47 @@ def test_every_scheme(name: str) -> None:
 
 
 @runs_here
-@pytest.mark.parametrize("name", ["bf16", "q4_k"])
+@pytest.mark.parametrize("name", ["bf16", *AFFINE, *TWO_LEVEL, *TABLES])
 def test_few_rows_are_what_they_were(name: str) -> None:
-    how, rng = scheme(name), np.random.default_rng(1)
-    packing = linear.packing(40, 512, how, CPU)
-    stored = packing.pack(rng.standard_normal((40, 512)).astype(np.float32))
+    """Also where AMX multiplies their bytes: 12 groups are chunks of 6, and 384 are 3 of 128."""
+    how, rng, columns, k = scheme(name), np.random.default_rng(1), 70, 384
+    packing = linear.packing(columns, k, how, CPU)
+    stored = packing.pack(rng.standard_normal((columns, k)).astype(np.float32))
     least = least_rows(how.is_float)
-    for n in (0, 1, 7, least - 1):
-        x = rng.standard_normal((n, 512)).astype(np.float32)
+    kernels = [lt.linear_kernel(columns, k, how, cpu, False) for cpu in (CPU, BEFORE)]
+    for n in (0, 1, 7, least - 1, LEAST - 1, LEAST, 16, 17, 24):
+        if n >= least:
+            continue
+        x = rng.standard_normal((n, k)).astype(np.float32)
         *own, tiles = inputs_of(x, how)
-        kernels = [lt.linear_kernel(40, 512, how, cpu, False) for cpu in (CPU, BEFORE)]
-        y = call(kernels[0], [*own, tiles, *stored], n, 512, 40, least=least)
-        (before,) = lt.call(kernels[1], [*own, *stored], [((n, 40), "float32")])
-        np.testing.assert_array_equal(y, before)
+        few = 0 if how.is_float else byte_products(n, k, (columns, how))
+        y = call(kernels[0], [*own, tiles, *stored], n, k, columns, least=least, few=few)
+        (before,) = lt.call(kernels[1], [*own, *stored], [((n, columns), "float32")])
+        np.testing.assert_array_equal(y, before, str(n))
+
+
+@runs_here
+def test_few_rows_of_several_weights_and_odd_groups() -> None:
+    """With bias; five groups are one chunk, of which the last is multiplied twice."""
+    k, parts = 160, ((40, scheme("t5_g32")), (7, scheme("int8_g32")), (33, scheme("int4a_g32")))
+    rng, columns = np.random.default_rng(5), 80
+    stored = [
+        array
+        for rows, how in parts
+        for array in linear.packing(rows, k, how, CPU).pack(
+            rng.standard_normal((rows, k)).astype(np.float32)
+        )
+    ]
+    bias = rng.standard_normal(columns).astype(np.float32)
+    kernel = lt.build(linear_many(CPU, parts, k, True), CPU)
+    before = lt.build(linear_merged(BEFORE, parts, k, True), BEFORE)
+    for n in (LEAST, 29):
+        *own, tiles = inputs_of(rng.standard_normal((n, k)).astype(np.float32), parts[0][1])
+        few = byte_products(n, k, *parts)
+        assert few > 0
+        y = call(kernel, [*own, tiles, *stored, bias], n, k, columns, few=few)
+        (expected,) = lt.call(before, [*own, *stored, bias], [((n, columns), "float32")])
+        np.testing.assert_array_equal(y, expected)
 
 
 @runs_here

@@ -89,7 +89,7 @@ _AVX512_VNNI = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
 _AVX512_BF16 = (*_AVX512_VNNI, "avx512vbmi", "avx512bf16")
 _ROWS: dict[str, tuple[tuple[tuple[str, ...], Isa], ...]] = {
     "x86_64": (
-        ((*_AVX512_BF16, "amx-tile", "amx-bf16"), AVX512_AMX),
+        ((*_AVX512_BF16, "amx-tile", "amx-bf16", "amx-int8"), AVX512_AMX),
         (_AVX512_BF16, AVX512_BF16),
         ((*_AVX512_VNNI, "avx512vbmi"), AVX512_VBMI),
         (_AVX512_VNNI, AVX512_VNNI),

@@ -32,6 +32,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx
 from mlcc_compiler.kernels.cpu.isa import amx
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.amx_bytes import LEAST, linear_bytes, multiplies_bytes
 from mlcc_compiler.kernels.cpu.linear.amx_panel import fits, write_panel
 from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, least_rows, tile_at
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
@@ -88,7 +89,13 @@ def linear_few(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: st
     (n_out, scheme), *_ = parts
     if scheme.is_float:
         return linear_float(isa, n_out, k, scheme, bias, result)
-    return linear_merged(isa, parts, k, bias, result)
+    few = linear_merged(isa, parts, k, bias, result)
+    if not multiplies_bytes(isa, parts, k):
+        return few
+    some = linear_bytes(isa, parts, k, bias, result)
+    body = tirx.IfThenElse(few.params[-1].ty.shape[0] >= LEAST, some.body, few.body)
+    apart = tirx.PrimFunc([*few.params, *some.params], body, attrs=few.attrs)
+    return apart.specialize(dict(zip(some.params, few.params, strict=True)))
 
 
 def few_inputs(parts: tuple[Part, ...]) -> int:

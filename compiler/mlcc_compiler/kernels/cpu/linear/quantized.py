@@ -17,6 +17,9 @@ how x is quantized (`quantize_rows.py`), the loops over tiles (`tile.py`), what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, IRBuilder, T
@@ -51,6 +54,32 @@ def linear_merged(
 ) -> Expr:
     """Like `linear_quantized` for weights one below the other, each of its own scheme but of one
     `row_form`: their tensors follow one another, and y and bias have the columns of all."""
+    return merged_kernel(isa, parts, k, bias, result, partial(_register_tiles, isa, k))
+
+
+@dataclass(frozen=True)
+class QuantizedRows:
+    """x as products read it: int8 [n, K], scales float32 and sums int32."""
+
+    n: Expr
+    x: Expr
+    x_scale: Expr
+    x_sum: Expr
+
+
+OneWeight = tuple[CpuPacking, list[Expr], Output]
+"""A weight's form, its tensors, and where its columns of y are."""
+
+
+def merged_kernel(
+    isa: Isa,
+    parts: tuple[Part, ...],
+    k: int,
+    bias: bool,
+    result: str,
+    body: Callable[[QuantizedRows, list[OneWeight]], None],
+) -> Expr:
+    """The PrimFunc of `linear_merged` with another body."""
     forms = [CpuPacking(n, k, scheme, isa) for n, scheme in parts]
     rows, columns = forms[0].rows, sum(n for n, _ in parts)
     assert all(form.rows == rows for form in forms)
@@ -69,23 +98,29 @@ def linear_merged(
             for h, (width, dtype) in zip(handles, input_shapes(forms[0], k), strict=True)
         )
         y = B.match_buffer(y_handle, (n, columns), result)
-        first, kernels = 0, []
+        first, found = 0, []
         for form, tensors in zip(forms, weights, strict=True):
-            output = Output(form, y, bias_buffer, first=first)
-            kernels.append(quantized_tile(form, x, x_scale, x_sum, tensors, output))
+            found.append((form, tensors, Output(form, y, bias_buffer, first=first)))
             first += form.n
-
-        def sums() -> None:
-            ready: AllRows = {}
-            for kernel in kernels:
-                kernel.sum_all_rows(n, ready)
-
-        tiled = [
-            TiledWeight(each.p.tiles, each.tile, each.unpacked, unpacks_few(each.p))
-            for each in kernels
-        ]
-        for_each_tile(tiled, n, k, row_tiles(isa), sums)
+        body(QuantizedRows(n, x, x_scale, x_sum), found)
     return builder.get()
+
+
+def _register_tiles(isa: Isa, k: int, rows: QuantizedRows, weights: list[OneWeight]) -> None:
+    kernels = [
+        quantized_tile(form, rows.x, rows.x_scale, rows.x_sum, tensors, output)
+        for form, tensors, output in weights
+    ]
+
+    def sums() -> None:
+        ready: AllRows = {}
+        for kernel in kernels:
+            kernel.sum_all_rows(rows.n, ready)
+
+    tiled = [
+        TiledWeight(each.p.tiles, each.tile, each.unpacked, unpacks_few(each.p)) for each in kernels
+    ]
+    for_each_tile(tiled, rows.n, k, row_tiles(isa), sums)
 
 
 def input_shapes(form: CpuPacking, width: int) -> list[tuple[int, str]]:

@@ -136,7 +136,7 @@ def _tasks(
     def one(index: Expr) -> None:
         begin = bind(index // tiles * share)
         end = bind(T.min(begin + share, n))
-        _of_tile(weights, bind(index % tiles), lambda weight, own: emit(weight, begin, end, own))
+        of_tile(weights, bind(index % tiles), lambda weight, own: emit(weight, begin, end, own))
 
     if not many:
         with B.parallel(work) as index:
@@ -150,7 +150,7 @@ def _tasks(
             one(bind(first + i))
 
 
-def _of_tile(
+def of_tile(
     weights: Sequence[TiledWeight], tile: Expr, emit: Callable[[TiledWeight, Expr], None]
 ) -> None:
     """Emit the work of the weight that contains a tile, of the tiles of all weights."""
