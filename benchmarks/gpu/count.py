@@ -169,7 +169,7 @@ class Count:
     """Products that are theirs."""
     by_warp_groups: bool = False
     """Whether they are warp groups' (`wgmma`)."""
-    eights: bool = False
+    fp8: bool = False
     """Whether they multiply 8-bit floats."""
     rows: int = 0
     """Of a linear layer's kernel."""
@@ -193,7 +193,7 @@ class Count:
         if not self.of_tensor:
             return None
         most = 1.0 if self.by_warp_groups else _OF_PEAK_BY_WARPS
-        cycle = 2 * _CYCLE if self.eights else _CYCLE
+        cycle = 2 * _CYCLE if self.fp8 else _CYCLE
         return min(most, self.of_tensor / cycle / self.loop)
 
 
@@ -213,7 +213,7 @@ def count(kernels: Sequence[Kernel], usage: Mapping[str, tuple[int, int, int]]) 
                 tensor=sum(i.base in _TENSOR for i in loop),
                 of_tensor=products_of([i for i in loop if i.base in _TENSOR]),
                 by_warp_groups=any(i.base in ("HGMMA", "QGMMA") for i in loop),
-                eights=any(i.base in ("QMMA", "QGMMA") for i in loop),
+                fp8=any(i.base in ("QMMA", "QGMMA") for i in loop),
                 from_zero=sum(i.base in _TENSOR and i.from_zero for i in loop),
             )
         )

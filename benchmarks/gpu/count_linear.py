@@ -18,7 +18,7 @@ from benchmarks.gpu.count import Count, disassembled, table
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH
 from mlcc_compiler.kernels.gpu.linear.linear import linear_part
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
@@ -37,11 +37,11 @@ def counts(
     n: int = N,
     k: int = K,
     arch: str = "sm_90",
-    eights: bool = False,
+    fp8: bool = False,
 ) -> list[Count]:
-    """The kernels of a linear layer [n, k]. eights: activations of 8 bits. Raises TargetError."""
+    """The kernels of a linear layer [n, k]. fp8: activations of 8 bits. Raises TargetError."""
     row = get_target("cuda", Choices(archs=(arch,)))
-    gpu = replace(Gpu.of(row), fragments=fragments, eights=eights)
+    gpu = replace(Gpu.of(row), fragments=fragments, fp8=fp8)
     form = packing(gpu, (n, k), scheme)
     kernel = linear_part(gpu, form, 0, False)
     found = counts_of(kernel.with_attr("global_symbol", "linear"), arch)
@@ -82,7 +82,7 @@ def main() -> None:
     n, k = given.size
     for scheme in given.schemes:
         for order in orders:
-            of = {"fragments": order == "fragments", "eights": given.activations == "8"}
+            of = {"fragments": order == "fragments", "fp8": given.activations == "8"}
             found = counts(scheme, n=n, k=k, arch=given.arch, **of)
             print(f"{scheme}, {order}, N = {n}, K = {k}, {given.arch}\n\n{table(found)}\n")
 

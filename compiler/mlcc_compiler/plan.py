@@ -183,7 +183,7 @@ class Plan:
         round them to bfloat16.
         """
         schemes = [scheme(name) for name in self.schemes.values()]
-        if _multiplies_eights(self.target):
+        if _multiplies_fp8(self.target):
             kept = any(one.is_e4m3 for one in schemes)
             return 8 if self.options.activations == 8 and kept else None
         if self.target.kernels == "gpu" and self.target.packed_dot:
@@ -373,7 +373,7 @@ def _split(
     return split_model(model, options.ranks, kept)
 
 
-def _multiplies_eights(target: Target) -> bool:
+def _multiplies_fp8(target: Target) -> bool:
     """Whether its tensor cores multiply 8-bit floats."""
     return bool(target.limits.get("e4m3") and target.limits.get("mma"))
 
@@ -386,7 +386,7 @@ def _check_rounding(plan: Plan) -> None:
     why = f"target '{plan.target.name}' computes with them in {floats}"
     if plan.target.packed_dot and plan.options.activations == 16:
         why += " for devices without float16 (--no-f16)"
-    elif plan.options.activations == 8 and _multiplies_eights(plan.target):
+    elif plan.options.activations == 8 and _multiplies_fp8(plan.target):
         why = f"--quant {plan.options.quant} has no weights in fp8 (E4M3), which alone multiply "
         why += f"8-bit activations on target '{plan.target.name}'"
     elif plan.target.kernels == "cpu" or plan.target.packed_dot:

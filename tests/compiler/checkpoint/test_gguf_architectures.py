@@ -197,7 +197,7 @@ def test_permuted_rows_keep_their_blocks(tmp_path: Path) -> None:
         np.testing.assert_allclose(tensors.read(name), close, atol=0.15)
 
 
-def eights(name: str) -> str:
+def fp8(name: str) -> str:
     return "Q8_0"
 
 
@@ -205,7 +205,7 @@ def eights(name: str) -> str:
 def test_columns_in_another_order(width: int, tmp_path: Path) -> None:
     """Whole blocks are put back as they are; heads of half a block are not."""
     make("qwen3_5", tmp_path, {"linear_value_head_dim": width})
-    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", eights)).tensors
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", fp8)).tensors
     name = "model.layers.0.linear_attn.out_proj.weight"
     close = Checkpoint.open(tmp_path).tensors.read(name)
     np.testing.assert_allclose(tensors.read(name), close, atol=0.02)
@@ -265,7 +265,7 @@ def test_nvfp4_has_a_factor_for_each_tensor(tmp_path: Path) -> None:
 
 def test_gate_and_up_in_one_tensor_keep_their_blocks(tmp_path: Path) -> None:
     make("gemma4-experts", tmp_path, CASES["gemma4-experts"])
-    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", eights)).tensors
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", fp8)).tensors
     view = Checkpoint.open(tmp_path).tensors
     for part in ("gate", "up", "down"):
         name = f"model.layers.1.moe.experts.3.{part}_proj.weight"

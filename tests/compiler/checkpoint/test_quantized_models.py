@@ -48,7 +48,7 @@ def to_mlx(folder: Path) -> None:
 
 
 def to_awq(folder: Path) -> None:
-    """Every linear of a folder as AWQ's gemm writes it: eights of columns in an own order."""
+    """Every linear of a folder as AWQ's gemm writes it: fp8 of columns in an own order."""
     tensors = load_file(folder / "model.safetensors")
     for name in [n for n in tensors if n.endswith("_proj.weight")]:
         weight = tensors.pop(name)
@@ -60,8 +60,8 @@ def to_awq(folder: Path) -> None:
         codes = np.clip(np.rint(groups / steps) + zeros[..., None], 0, 15).reshape(weight.shape)
         stem = name.removesuffix(".weight")
         for part, values in (("qweight", codes), ("qzeros", np.clip(zeros, 0, 15))):
-            eights = values.astype(np.uint8).T.reshape(values.shape[1], -1, 8)
-            columns = eights[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].reshape(values.shape[1], -1)
+            fp8 = values.astype(np.uint8).T.reshape(values.shape[1], -1, 8)
+            columns = fp8[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].reshape(values.shape[1], -1)
             tensors[f"{stem}.{part}"] = packed(columns, BITS)
         tensors[f"{stem}.scales"] = scales.T.copy()
     save_file(tensors, folder / "model.safetensors")

@@ -175,19 +175,19 @@ def w8a8() -> Built:
     return named(tensors), config, floats, "int8_row"
 
 
-def eights() -> np.ndarray:
+def fp8() -> np.ndarray:
     return random.normal(size=(N, K)).astype(np.float32).astype(ml_dtypes.float8_e4m3fn)
 
 
 def fp8_rows() -> Built:
-    weight, s = eights(), 100 * scales(1).astype(np.float32)
+    weight, s = fp8(), 100 * scales(1).astype(np.float32)
     floats = weight.astype(np.float32) * s
     config = {"quant_method": "compressed-tensors", "format": "float-quantized"}
     return named({"weight": weight, "weight_scale": s}), config, floats, "e4m3_row"
 
 
 def fp8_groups() -> Built:
-    weight, s = eights(), scales()
+    weight, s = fp8(), scales()
     config = {"quant_method": "compressed-tensors", "format": "float-quantized"}
     tensors = named({"weight": weight, "weight_scale": s})
     return tensors, config, weight.astype(np.float32) * spread(s), f"e4m3_g{G}"
@@ -196,7 +196,7 @@ def fp8_groups() -> Built:
 def fp8_blocks(columns: int = 64, most: float = 1) -> Built:
     """Kept where blocks divide the rows, and no scale is above 1."""
     s = random.random((-(-N // 32), -(-K // columns))).astype(np.float32)
-    weight, s[0, 0] = eights(), most
+    weight, s[0, 0] = fp8(), most
     whole = np.repeat(np.repeat(s, 32, axis=0)[:N], columns, axis=1)[:, :K]
     config = {"quant_method": "fp8", "weight_block_size": [32, columns]}
     tensors = named({"weight": weight, "weight_scale_inv": s})
@@ -236,7 +236,7 @@ def int8_rows() -> Built:
 
 def static_fp8() -> Built:
     """Ministral 3 as published by Mistral: a scale per tensor, and one of activations."""
-    weight, s = eights(), np.full(1, 0.25, np.float32)
+    weight, s = fp8(), np.full(1, 0.25, np.float32)
     tensors = {"weight": weight, "weight_scale_inv": s, "activation_scale": np.ones(1, np.float32)}
     config = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}
     return named(tensors), config, weight.astype(np.float32) * s, "e4m3_row"

@@ -20,7 +20,7 @@ from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
-from mlcc_compiler.kernels.gpu.linear.fragments import mma, mma_eights
+from mlcc_compiler.kernels.gpu.linear.fragments import mma, mma_fp8
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
@@ -171,7 +171,7 @@ def test_8_bit_floats_before_sm_89() -> None:
         "".join(map(mma.e4m3_code, ("low", "high"))).replace("mlcc_e4m3", "before_e4m3"),
     )
     assert count == 2
-    multiply = mma_eights.multiply_code().partition("void mlcc_eights_multiply")[2]
+    multiply = mma_fp8.multiply_code().partition("void mlcc_eights_multiply")[2]
     text = f"""extern "C" __global__ void nothing(int* y) {{ }}
     #define __byte_perm mlcc_permuted
     #define __CUDA_ARCH__ 800
@@ -182,7 +182,7 @@ def test_8_bit_floats_before_sm_89() -> None:
     inline void before_multiply{multiply}
     inline unsigned __float_as_uint(float x) {{ unsigned y; memcpy(&y, &x, 4); return y; }}
     #define __float2int_rn(x) static_cast<int>(rintf(x))
-    {mma_eights.rounded_code().replace("mlcc_eights", "before_eights")}
+    {mma_fp8.rounded_code().replace("mlcc_eights", "before_eights")}
     extern "C" __global__ void products(int* y) {{
       unsigned word = 0x35B7A9C1u, given[6];
       int lane = threadIdx.x;

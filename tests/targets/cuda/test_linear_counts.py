@@ -149,16 +149,16 @@ def test_warp_groups(scheme: str, most: int) -> None:
         pytest.param("e4m3_row", 316, marks=pytest.mark.long),
     ],
 )
-def test_eights_by_warp_groups(scheme: str, most: int) -> None:
+def test_fp8_by_warp_groups(scheme: str, most: int) -> None:
     """W and x as 8-bit floats: a step is 128 columns of 256 rows of W and 128 of x, 1,024 cycles of
     a tensor core. Sums of four products are added up while the next four are multiplied: a wait for
     each."""
-    gpu = replace(Gpu.of(get_target("cuda", Choices(archs=("sm_90a",)))), eights=True)
+    gpu = replace(Gpu.of(get_target("cuda", Choices(archs=("sm_90a",)))), fp8=True)
     made = many_rows(gpu, packing(gpu, (N, K), scheme), 128).with_attr("global_symbol", "linear")
     binary = count_linear.binary_of(made, "sm_90a")
     (found,) = count.disassembled(binary, "sm_90a", "the layer")
     assert found.spills == 0 and most / 2 < found.loop <= most, found
-    assert found.tensor == 16 and found.eights and found.by_warp_groups
+    assert found.tensor == 16 and found.fp8 and found.by_warp_groups
     assert found.of_peak is not None and found.of_peak > 0.98
     (((kernel,), _),) = count.machine_code(binary, "sm_90a", "the layer")
     ops = [i.op for i in kernel.inner_loop()]
@@ -169,14 +169,14 @@ def test_eights_by_warp_groups(scheme: str, most: int) -> None:
 @pytest.mark.parametrize(
     ("scheme", "most_8", "most_64"), [("e4m3_row", 0.85, 3.9), ("e4m3_g128", 0.9, 4.8)]
 )
-def test_eights_on_sm_89(scheme: str, most_8: float, most_64: float) -> None:
+def test_fp8_on_sm_89(scheme: str, most_8: float, most_64: float) -> None:
     """Where `mma` multiplies 8-bit floats by an instruction of their own."""
-    gpu = replace(CUDA, eights=True)
+    gpu = replace(CUDA, fp8=True)
     made = many_rows(gpu, packing(gpu, (N, K), scheme), 8, 64)
     found = count_linear.counts_of(made.with_attr("global_symbol", "linear"), "sm_89")
     for of, rows, most in zip(found, (8, 64), (most_8, most_64), strict=True):
         a_weight = of.loop * rows / of.of_tensor
-        assert of.spills == 0 and of.eights and most / 2 < a_weight <= most, of
+        assert of.spills == 0 and of.fp8 and most / 2 < a_weight <= most, of
 
 
 def test_attention_of_prompts() -> None:

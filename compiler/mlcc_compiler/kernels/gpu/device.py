@@ -43,9 +43,9 @@ class Gpu:
     """Whether weights are stored as `mma.m16n8k16` takes them (`linear/fragments/order.py`)."""
     warp_groups: bool = False
     """Whether groups of four warps multiply by `wgmma` (`linear/fragments/warp_group.py`)."""
-    eights: bool = False
+    fp8: bool = False
     """Whether weights that are 8-bit floats multiply activations rounded to 8-bit floats
-    (`linear/fragments/eights.py`)."""
+    (`linear/fragments/fp8_rows.py`)."""
     row_slices: int = 640
     """Largest number of slices of a row of logits in sampling: workgroup memory lists them."""
     activation_dtype: str = "float32"

@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.gpu.elementwise import (
 )
 from mlcc_compiler.kernels.gpu.kv_cache import append, hidden_states
 from mlcc_compiler.kernels.gpu.linear import linear
-from mlcc_compiler.kernels.gpu.linear.fragments import eight_rows, rounded_rows
+from mlcc_compiler.kernels.gpu.linear.fragments import fp8_outputs, rounded_rows
 from mlcc_compiler.kernels.gpu.linear.split_weights import layout
 from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, experts, router
 from mlcc_compiler.kernels.gpu.sampling import adjust, top_logprobs
@@ -122,15 +122,15 @@ def gpu_kernels(gpu: Gpu) -> KernelSet:
         merges,
         shares,
         rounding=rounds,
-        rounded_words=eight_rows.words_of,
-        rounds_pairs=eight_rows.is_pairs,
+        rounded_words=fp8_outputs.words_of,
+        rounds_pairs=fp8_outputs.is_pairs,
     )
 
 
 def kernels_of(target: Target, activation_bits: int | None = None) -> KernelSet:
     """The set for a target's row, in which products see activations in 8 or 16 bits, or in all of
     theirs (None)."""
-    eights = activation_bits == 8 and bool(target.limits.get("e4m3"))
-    packed_dot, half_products = activation_bits == 8 and not eights, activation_bits == 16
+    fp8 = activation_bits == 8 and bool(target.limits.get("e4m3"))
+    packed_dot, half_products = activation_bits == 8 and not fp8, activation_bits == 16
     device = replace(Gpu.of(target), packed_dot=packed_dot, half_products=half_products)
-    return gpu_kernels(replace(device, eights=eights))
+    return gpu_kernels(replace(device, fp8=fp8))

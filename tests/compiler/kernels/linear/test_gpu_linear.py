@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear, split_weights
 from mlcc_compiler.kernels.gpu.linear import matrix_tile as linear_matrix_tile
 from mlcc_compiler.kernels.gpu.linear.fragments import rounded
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
@@ -165,11 +165,11 @@ def few_rows(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
 def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int, single: bool = False) -> Any:
     """The variants for that many rows by tensor cores, with x in words."""
 
-    eights = row_of(gpu, packing)
+    fp8 = row_of(gpu, packing)
 
     def body(x: Any, *buffers: Any) -> None:
         *tensors, y = buffers
-        words = tensors[0] if eights else x
+        words = tensors[0] if fp8 else x
         job = LinearWork(words, packing.n, lambda m, n, value: store(y, value, m, n))
         of_x, reader = rounded.Rounded(*tensors[:3]), WeightReader(gpu, packing, tensors[3:])
         emit = partial(fragment_gemm, gpu, reader, job, x=of_x, single=single, share=single)
@@ -178,7 +178,7 @@ def many_rows(gpu: Gpu, packing: GpuPacking, *heights: int, single: bool = False
             made.insert(0, (FEW, partial(fragment_gemv, gpu, reader, job)))
         first_that_takes(x.shape[0], list(made))
 
-    more = {**rounded.rounded_arguments(packing.k, eights), **weight_arguments(packing, 0)}
+    more = {**rounded.rounded_arguments(packing.k, fp8), **weight_arguments(packing, 0)}
     return kernel(body, x=f32("n", packing.k), **more, y=f32("n", packing.n))
 
 

@@ -22,9 +22,9 @@ from typing import Any
 from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, dtype_of, tensor
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.fragments import eight_rows
+from mlcc_compiler.kernels.gpu.linear.fragments import fp8_outputs
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import COLUMNS, fragment_gemv
 from mlcc_compiler.kernels.gpu.linear.fragments.joined import (
@@ -118,13 +118,13 @@ def _joined_inputs(
 
 def rounding(gpu: Gpu, products: Sequence[Sequence[tuple[str, Sequence[int]]]]) -> str:
     """The order of columns in which x may be given as pairs to some products, each of which reads
-    weights of (scheme, [N, K]), or `eight_rows.text_of`; "" = it must be given as floats."""
+    weights of (scheme, [N, K]), or `fp8_outputs.text_of`; "" = it must be given as floats."""
     forms = [[packing(gpu, shape, name) for name, shape in weights] for weights in products]
     if not all(joins(gpu, some) for some in forms):
         return ""
     rows = {row_of(gpu, form) for some in forms for form in some}
     if rows != {None}:
-        return eight_rows.text_of(gpu, rows.pop()) if len(rows) == 1 else ""
+        return fp8_outputs.text_of(gpu, rows.pop()) if len(rows) == 1 else ""
     orders = {columns_of(form) for weights in forms for form in weights}
     return order_text(*orders) if len(orders) == 1 else ""
 
@@ -142,8 +142,8 @@ def linear_part(
     of the part's rows. M is `columns`, in which the weight's start at `first`; 0 = N. Weights in
     fragments take x also as `Rounded`."""
     rows, columns = packing.parts[part], columns or packing.n
-    eights = row_of(gpu, packing)
-    more = rounded_arguments(packing.k, eights) if packing.fragments else {}
+    fp8 = row_of(gpu, packing)
+    more = rounded_arguments(packing.k, fp8) if packing.fragments else {}
 
     def body(x: Expr, *buffers: Expr) -> None:
         rounded, (*tensors, y) = buffers[: len(more)], buffers[len(more) :]
@@ -155,7 +155,7 @@ def linear_part(
             total = value if bias_buffer is None else value + bias_buffer[column]
             store(y, total, m, column)
 
-        work = LinearWork(rounded[0] if eights else x, len(rows), finish)
+        work = LinearWork(rounded[0] if fp8 else x, len(rows), finish)
         if packing.fragments:
             first_that_takes(x.shape[0], _of_fragments(gpu, reader, work, Rounded(*rounded)))
         else:

@@ -22,7 +22,7 @@ from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments import warp_group
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm import fragment_gemm
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.gemv import fragment_gemv
@@ -74,8 +74,8 @@ def emit_expert_linear(
         pair = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(pair, 2)
     form = stored(kernels.device, plan.shape, plan.scheme)
-    eights = row_of(kernels.device, form, experts=True)
-    words = eights.words if eights else 0
+    fp8 = row_of(kernels.device, form, experts=True)
+    words = fp8.words if fp8 else 0
     numbers = ExpertLinearShape(plan.shape[0], experts, chosen, dims(x)[1], words)
     parts = [kernels.cached_kernel(expert_part, form, p, numbers) for p in range(len(form.parts))]
     rounded = emit_rounded(kernels, graph, x, form, experts=True) if form.fragments else []
@@ -112,13 +112,13 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
     part's tensors, y[n, slots * N]): the columns of y of the part's rows. Weights in fragments take
     x also as `Rounded`."""
     n_out = packing.n // numbers.matrices
-    eights = row_of(gpu, packing, experts=True)
-    more = rounded_arguments(numbers.width, eights) if packing.fragments else {}
+    fp8 = row_of(gpu, packing, experts=True)
+    more = rounded_arguments(numbers.width, fp8) if packing.fragments else {}
 
     def body(x: Expr, *buffers: Expr) -> None:
         rounded, (choice, order, begin, *tensors, y) = buffers[: len(more)], buffers[len(more) :]
         reader = WeightReader(gpu, packing, tensors)
-        x = rounded[0] if eights else x
+        x = rounded[0] if fp8 else x
         alone = PerTokenWork(x, y, packing, part, numbers, choice)
         few = fragment_gemv if packing.fragments else gemv
         variants: list[Variant] = [

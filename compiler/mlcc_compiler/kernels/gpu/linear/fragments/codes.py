@@ -97,7 +97,7 @@ class EightBitFloats:
         found = Local(4, "uint32")
         for i, word in enumerate(given):
             for j, side in enumerate(("low", "high")):
-                found[2 * i + j] = mma.eights(word, side)
+                found[2 * i + j] = mma.halves_of_fp8(word, side)
         return [found[i] for i in range(4)]
 
     def weights(self, pairs: Sequence[Expr], scale: Expr, offset: Expr | None) -> list[Expr]:

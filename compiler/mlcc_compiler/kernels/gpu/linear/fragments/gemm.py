@@ -19,13 +19,13 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, mma
-from mlcc_compiler.kernels.gpu.linear.fragments.eight_products import (
-    EightActivations,
-    EightProducts,
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_products import (
+    Fp8Activations,
+    Fp8Products,
 )
-from mlcc_compiler.kernels.gpu.linear.fragments.eight_warp_groups import (
-    EightGroupActivations,
-    EightGroupProducts,
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_warp_group_products import (
+    Fp8WarpGroupActivations,
+    Fp8WarpGroupProducts,
 )
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_products import THREADS, Activations, Products
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import Tile, tile_for
@@ -43,8 +43,8 @@ from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, ceil_div, 
 _KINDS: dict[tuple[bool, bool], tuple[Any, Any]] = {
     (False, False): (Activations, Products),
     (False, True): (WarpGroupActivations, WarpGroupProducts),
-    (True, False): (EightActivations, EightProducts),
-    (True, True): (EightGroupActivations, EightGroupProducts),
+    (True, False): (Fp8Activations, Fp8Products),
+    (True, True): (Fp8WarpGroupActivations, Fp8WarpGroupProducts),
 }
 """What copies x and what multiplies it: whether both sides are 8-bit floats, and by warp groups."""
 
@@ -95,7 +95,7 @@ def tile_products(
     `ring_for` its tile. after: see `PartOfTile.write`."""
     block, y, lane, warp = at
     tile = split.tile
-    activations, products_of = _KINDS[tile.eights is not None, tile.warp_groups]
+    activations, products_of = _KINDS[tile.fp8 is not None, tile.warp_groups]
     thread = bind(warp * LANES + lane)
     part = split.place(block, y)
     found = work.tile(part.row, tile.rows, thread, THREADS)

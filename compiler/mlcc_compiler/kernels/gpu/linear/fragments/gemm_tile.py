@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, warp_group
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import STRETCHES, EightRow, row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import STRETCHES, Fp8Row, row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -39,8 +39,8 @@ class Tile:
     code_bits: int = 4
     warp_groups: bool = False
     """Whether warps multiply in groups (`warp_group_products.py`)."""
-    eights: EightRow | None = None
-    """The form of x, if it is 8-bit floats (`eights.py`); None = float16."""
+    fp8: Fp8Row | None = None
+    """The form of x, if it is 8-bit floats (`fp8_rows.py`); None = float16."""
 
     @property
     def rows(self) -> int:
@@ -58,12 +58,12 @@ class Tile:
     @property
     def row_bytes(self) -> int:
         """Of a row of x in a step."""
-        return self.depth if self.eights else 2 * self.depth
+        return self.depth if self.fp8 else 2 * self.depth
 
     @property
     def x_bytes(self) -> int:
         """Of a step: x, and the scales of its rows."""
-        scales = 4 * self.rows if self.eights and self.eights.grouped else 0
+        scales = 4 * self.rows if self.fp8 and self.fp8.grouped else 0
         return self.rows * self.row_bytes + -(-scales // self.align) * self.align
 
     @property
@@ -83,7 +83,7 @@ class Tile:
     def ahead(self) -> int:
         """Steps whose copies are on their way while one is multiplied: all others, but for the last
         one where its products may still be under way."""
-        return self.stages - (2 if self.warp_groups and not self.eights else 1)
+        return self.stages - (2 if self.warp_groups and not self.fp8 else 1)
 
     @property
     def align(self) -> int:
@@ -109,10 +109,10 @@ class Tile:
 
 def tile_for(gpu: Gpu, rows: int, packing: GpuPacking) -> Tile:
     """The tile for that many rows of x, 16 to 128."""
-    if eights := row_of(gpu, packing):
+    if fp8 := row_of(gpu, packing):
         high, groups = rows // COLUMNS, gpu.warp_groups and rows == warp_group.ROWS
         wide = 2 if groups else 1
-        return Tile(1, WARPS, 1, high, wide, STRETCHES, packing.scheme.bits, groups, eights)
+        return Tile(1, WARPS, 1, high, wide, STRETCHES, packing.scheme.bits, groups, fp8)
     bits, width = packing.scheme.bits, math.gcd(packing.k // STRETCH, 2)
     narrow = 1 if bits == 16 else width  # else two steps would fill the memory
     tiles = {

@@ -23,8 +23,8 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import codes_of
-from mlcc_compiler.kernels.gpu.linear.fragments.eight_products import FewEights
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_products import Fp8FewRows
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, SUMS, WARPS, Lane, tiles_of
 from mlcc_compiler.kernels.gpu.linear.fragments.order import EDGE, STRETCH, UNITS, span_of
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -97,9 +97,9 @@ def tile_products(
     first = bind(block * tiles)
     store(cells.column, first * EDGE, 0)
     of_w = tiles_of(found, first, tiles, work.n_out, reader.packing)
-    products: _Products | FewEights
-    if eights := row_of(reader.gpu, reader.packing):
-        products = FewEights(reader, work, found, lane, of_w, eights)
+    products: _Products | Fp8FewRows
+    if fp8 := row_of(reader.gpu, reader.packing):
+        products = Fp8FewRows(reader, work, found, lane, of_w, fp8)
     else:
         products = _Products(reader, work.x, found, lane, of_w)
     chunks = reader.packing.k // (STRETCH * products.span)

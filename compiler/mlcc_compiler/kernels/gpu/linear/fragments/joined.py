@@ -28,7 +28,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, gemm, gemv, mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (

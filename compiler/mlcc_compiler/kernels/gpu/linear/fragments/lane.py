@@ -123,7 +123,9 @@ class Lane:
 
 def _in_pair(word: Expr, byte: Expr) -> Expr:
     twice = bind(mma.permuted(word, T.uint32(0), (byte * 0x11).astype("uint32")))
-    return bind(mma.multiply_add(mma.eights(twice, "low"), T.uint32(_ENLARGED), T.uint32(_ZEROS)))
+    return bind(
+        mma.multiply_add(mma.halves_of_fp8(twice, "low"), T.uint32(_ENLARGED), T.uint32(_ZEROS))
+    )
 
 
 class _Recorded(Placed):

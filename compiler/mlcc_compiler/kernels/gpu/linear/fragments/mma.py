@@ -141,14 +141,14 @@ def permuted(low: Expr, high: Expr, selector: int | Expr) -> Expr:
     )
 
 
-def eights(word: Expr, side: str) -> Expr:
+def halves_of_fp8(word: Expr, side: str) -> Expr:
     """Two 8-bit floats (e4m3), the "low" or the "high" ones of a word, as a pair of float16."""
     name, code = f"mlcc_e4m3_{side}", e4m3_code(side)
     return T.cuda.func_call(name, word, source_code=code, return_type="uint32")
 
 
 def e4m3_code(side: str) -> str:
-    """The C++ of `eights`."""
+    """The C++ of `halves_of_fp8`."""
     return _E4M3.replace("SIDE", side).replace("SELECTOR", _SELECTORS[side])
 
 

@@ -2,8 +2,9 @@
 
 The kernel that makes x rounds it, where only such products read it (`passes/round_activations.py`).
 Of other x `round_rows` does, for more than 8 rows; fewer `gemv.py` rounds itself. With
-`--activations 8` weights of 8-bit floats take x as such (`eights.py`), of any number of rows. With
-the rounded x comes the scratch of workgroups that wait for each other (`split_k.py`, `joined.py`).
+`--activations 8` weights of 8-bit floats take x as such (`fp8_rows.py`), of any number of rows.
+With the rounded x comes the scratch of workgroups that wait for each other (`split_k.py`,
+`joined.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.fragments import mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import EightRow, round_eights, row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import Fp8Row, round_to_fp8, row_of
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, launch, when
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -52,16 +53,16 @@ class Rounded:
 
     pairs: Any
     """u32[n, K / 2]: pairs of float16, in a unit of eight in the order of the codes; or 8-bit
-    floats and their scales (`eights.py`)."""
+    floats and their scales (`fp8_rows.py`)."""
     counters: Any
     """i32[COUNTERS], all 0, which a kernel leaves them again."""
     sums: Any
     """f32[SUMS], of any content."""
 
 
-def rounded_arguments(width: int, eights: EightRow | None = None) -> dict[str, Argument]:
-    """The kernel arguments of `Rounded`. eights: the form of 8-bit floats."""
-    words = width // eights.k * eights.words if eights else width // 2
+def rounded_arguments(width: int, fp8: Fp8Row | None = None) -> dict[str, Argument]:
+    """The kernel arguments of `Rounded`. fp8: the form of 8-bit floats."""
+    words = width // fp8.k * fp8.words if fp8 else width // 2
     return {"pairs": u32("n", words), **scratch_arguments()}
 
 
@@ -77,8 +78,8 @@ def emit_rounded(
     may be pairs already. experts: see `row_of`."""
     if dtype_of(x) == "uint32":
         return [x, *emit_scratch(kernels, graph, x)]
-    if eights := row_of(kernels.device, form, experts):
-        return [_emit_eights(kernels, graph, x, eights), *emit_scratch(kernels, graph, x)]
+    if fp8 := row_of(kernels.device, form, experts):
+        return [_emit_fp8(kernels, graph, x, fp8), *emit_scratch(kernels, graph, x)]
     (rows, width), order = dims(x), columns_of(form)
     key = ("rounded", x, order)
     if key not in graph.memo:
@@ -88,13 +89,13 @@ def emit_rounded(
     return [graph.memo[key], *emit_scratch(kernels, graph, x)]
 
 
-def _emit_eights(kernels: KernelSet, graph: Graph, x: Any, eights: EightRow) -> Any:
-    """Emit `round_eights`, once for an x and a form."""
-    (rows, width), key = dims(x), ("eights", x, eights)
+def _emit_fp8(kernels: KernelSet, graph: Graph, x: Any, fp8: Fp8Row) -> Any:
+    """Emit `round_to_fp8`, once for an x and a form."""
+    (rows, width), key = dims(x), ("fp8", x, fp8)
     if key not in graph.memo:
-        made = kernels.cached_kernel(round_eights, width, eights)
-        words = tensor([rows, width // eights.k * eights.words], "uint32")
-        graph.memo[key] = graph.call_tir(made, "round_eights", [x], words)
+        made = kernels.cached_kernel(round_to_fp8, width, fp8)
+        words = tensor([rows, width // fp8.k * fp8.words], "uint32")
+        graph.memo[key] = graph.call_tir(made, "round_to_fp8", [x], words)
     return graph.memo[key]
 
 

@@ -1,5 +1,5 @@
 """Norms and gated products whose result only products by tensor cores read: they write it as pairs
-of float16 (`rounded.py`), or as 8-bit floats (`eight_rows.py`), and no launch has to round it.
+of float16 (`rounded.py`), or as 8-bit floats (`fp8_outputs.py`), and no launch has to round it.
 
 A thread takes units of eight neighbours. Arithmetic is float32's, as in `elementwise/norm.py`.
 """
@@ -14,8 +14,8 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32,
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise.activation import ACTIVATIONS
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.fragments.eight_rows import form_of, store_row, words_of
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import EightRow
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_outputs import form_of, store_row, words_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import Fp8Row
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import order_of_text, store_unit
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -77,7 +77,7 @@ def rounded_gated(gpu: Gpu, row: Sizes, kind: str, order: str) -> PrimFunc:
 
     def body(x: Expr, out: Expr) -> None:
         if form := form_of(order, inner):
-            _gated_eights(gpu, x, out, kind, form)
+            _gated_fp8(gpu, x, out, kind, form)
         else:
             gated_rows(gpu, x, out, kind, order_of_text(order))
 
@@ -85,7 +85,7 @@ def rounded_gated(gpu: Gpu, row: Sizes, kind: str, order: str) -> PrimFunc:
     return kernel(body, gate_up=activations(gpu, "n", 2 * inner), out=out)
 
 
-def _gated_eights(gpu: Gpu, x: Any, out: Any, kind: str, form: EightRow) -> None:
+def _gated_fp8(gpu: Gpu, x: Any, out: Any, kind: str, form: Fp8Row) -> None:
     """Emit the launch of `rounded_gated` that writes 8-bit floats: a workgroup a row."""
     units, inner = form.k // UNIT, form.k
     count = -(-units // gpu.threads)

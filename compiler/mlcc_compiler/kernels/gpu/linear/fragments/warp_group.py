@@ -26,9 +26,9 @@ MOST_BYTES = 224 << 10
 """Of a workgroup's memory: of 227 KiB that a workgroup may have."""
 SUMS = ROWS // 2
 """Of a lane."""
-EIGHT_ROWS = 64
+FP8_ROWS = 64
 """Of x, in a product of 8-bit floats."""
-EIGHT_SUMS = EIGHT_ROWS // 2
+FP8_SUMS = FP8_ROWS // 2
 
 
 def _multiply_source(name: str, rows: int, depth: int, kind: str, more: str) -> str:
@@ -54,18 +54,16 @@ __device__ __forceinline__ void mlcc_warp_group_{name}({sums}, unsigned a0, unsi
 
 
 _MULTIPLY = _multiply_source("multiply", ROWS, 16, "f16", "1, 1, 1, 0")
-_EIGHTS = {
-    first: _multiply_source(
-        f"eights{int(first)}", EIGHT_ROWS, 32, "e4m3", f"{int(not first)}, 1, 1"
-    )
+_FP8 = {
+    first: _multiply_source(f"eights{int(first)}", FP8_ROWS, 32, "e4m3", f"{int(not first)}, 1, 1")
     for first in (False, True)
 }
 
 
 def _wait_source(newest: int) -> str:
     """CUDA C++ of `wait_for`: the sums are written by it, as the compiler sees it."""
-    sums = ", ".join(f"float& d{i}" for i in range(EIGHT_SUMS))
-    operands = ", ".join(f'"+f"(d{i})' for i in range(EIGHT_SUMS))
+    sums = ", ".join(f"float& d{i}" for i in range(FP8_SUMS))
+    operands = ", ".join(f'"+f"(d{i})' for i in range(FP8_SUMS))
     return f"""
 __device__ __forceinline__ void mlcc_warp_group_wait_for{newest}({sums}) {{
   asm volatile("wgmma.wait_group.sync.aligned {newest};" : {operands} :: "memory");
@@ -88,11 +86,11 @@ def multiply(sums: Sequence[Expr], a: Sequence[Expr], at: Expr) -> None:
     T.evaluate(T.cuda.func_call("mlcc_warp_group_multiply", *arguments, source_code=_MULTIPLY))
 
 
-def multiply_eights(sums: Sequence[Expr], a: Sequence[Expr], at: Expr, *, first: bool) -> None:
+def multiply_fp8(sums: Sequence[Expr], a: Sequence[Expr], at: Expr, *, first: bool) -> None:
     """Start sums = x @ a, or += unless it is the first, for 32 columns of 8-bit floats (e4m3): a
-    and x have four a word, of lane t the words t and t + 4 of x; x has `EIGHT_ROWS`."""
+    and x have four a word, of lane t the words t and t + 4 of x; x has `FP8_ROWS`."""
     arguments, name = (*sums, *a, at), f"mlcc_warp_group_eights{int(first)}"
-    T.evaluate(T.cuda.func_call(name, *arguments, source_code=_EIGHTS[first]))
+    T.evaluate(T.cuda.func_call(name, *arguments, source_code=_FP8[first]))
 
 
 def wait_for(sums: Sequence[Expr], newest: int) -> None:

@@ -1,4 +1,4 @@
-"""What warps do where both W and x are 8-bit floats (`eights.py`): no weight is unpacked.
+"""What warps do where both W and x are 8-bit floats (`fp8_rows.py`): no weight is unpacked.
 
 A lane's eight words of W of a block, 128 columns, are the left sides of four `mma.m16n8k32`. Their
 sums begin at 0 and are added to those of all of K in float32, with the scales of W and x where both
@@ -12,12 +12,12 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, mma, mma_eights
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import (
+from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, mma, mma_fp8
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import (
     BLOCK_WORDS,
     LANE_WORDS,
     STRETCHES,
-    EightRow,
+    Fp8Row,
 )
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_products import THREADS, Products
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import COLUMNS, Tile
@@ -36,7 +36,7 @@ _COPIES = BLOCK_WORDS // _VECTOR
 """Of a row of x in a step."""
 
 
-class FewEights:
+class Fp8FewRows:
     """The sums of a warp for up to 8 rows of x, which it reads from memory."""
 
     def __init__(
@@ -46,7 +46,7 @@ class FewEights:
         found: TileRows,
         lane: Expr,
         tiles: list[Expr],
-        row: EightRow,
+        row: Fp8Row,
     ) -> None:
         self.row, self.x, self.tiles, self.span = row, work.words, tiles, STRETCHES
         self.lane = Lane(reader, bind(lane // UNITS), bind(lane % UNITS))
@@ -106,7 +106,7 @@ class FewEights:
                 store(cells, total, warp, at)
 
 
-class EightActivations:
+class Fp8Activations:
     """The copies of a thread into the tile of x, 16 bytes each, and of a scale. Rows with an odd
     number have neighbouring 16 bytes exchanged, which keeps the loads of a warp in different
     banks."""
@@ -117,8 +117,8 @@ class EightActivations:
     def __init__(
         self, work: WorkItems, x: Rounded, found: TileRows, tile: Tile, thread: Expr, k: int
     ) -> None:
-        assert tile.eights is not None
-        self.pairs, self.tile, self.row, self.thread = x.pairs, tile, tile.eights, thread
+        assert tile.fp8 is not None
+        self.pairs, self.tile, self.row, self.thread = x.pairs, tile, tile.fp8, thread
         self.first, unit = bind(thread // _COPIES), bind(thread % _COPIES)
         turned = T.bitwise_xor(unit, self.first % self.period)
         self.to = bind((self.first * ROW_BYTES + turned * (_VECTOR * _WORD)).astype("uint32"))
@@ -145,7 +145,7 @@ class EightActivations:
                 async_copy.copy(bind(to), cell, _WORD)
 
 
-class EightProducts(Products):
+class Fp8Products(Products):
     """The sums of a warp: of 16 rows of W by all rows of x in the tile."""
 
     def __init__(
@@ -157,8 +157,8 @@ class EightProducts(Products):
         at: tuple[Expr, ...],
     ) -> None:
         super().__init__(reader, work, found, tile, at)
-        assert tile.eights is not None
-        self.eights, self.work, self.found = tile.eights, work, found
+        assert tile.fp8 is not None
+        self.fp8, self.work, self.found = tile.fp8, work, found
         slot = T.bitwise_xor(self.lane.t * 2, self.lane.g % 2)
         start = self.lane.g * ROW_BYTES + slot * (_VECTOR * _WORD)
         self.start = bind(start.astype("uint32"))
@@ -166,7 +166,7 @@ class EightProducts(Products):
 
     def fetch(self, step: Expr) -> None:
         """Load a step's scales of W into the registers of `add`."""
-        if not self.eights.grouped:
+        if not self.fp8.grouped:
             return
         stretch = bind(step * STRETCHES)
         for number, tile in enumerate(self.tiles):
@@ -198,7 +198,7 @@ class EightProducts(Products):
 
     def scales_of_w(self, number: int) -> list[Expr]:
         """Of rows g and g + 8 of a tile, in this step."""
-        if not self.eights.grouped:
+        if not self.fp8.grouped:
             return []
         return [bind(T.reinterpret("float32", self.scales[number, i][0][0])) for i in range(2)]
 
@@ -226,9 +226,9 @@ class EightProducts(Products):
                     n = (self.column * self.tile.wide + number) * EDGE
                     n = bind(n + self.lane.g + j // 2 * (EDGE // 2))
                     total = self.sums[(number * self.tile.high + h) * SUMS + j]
-                    if not self.eights.grouped:
+                    if not self.fp8.grouped:
                         first = self.work.first_word(self.found.x_row(m))
-                        word = self.work.words[0, first + self.eights.first_scale]
+                        word = self.work.words[0, first + self.fp8.first_scale]
                         total = total * (left[j // 2] * T.reinterpret("float32", word))
                     write(m, n, bind(total))
 
@@ -239,6 +239,6 @@ def _block(rows: Sequence[Sequence[Sequence[Expr]]], x: Sequence[Expr]) -> Local
     cells, start = [raw[j] for j in range(SUMS)], [real(0)] * SUMS
     for i in range(STRETCHES):
         a = [upper[i][0], lower[i][0], upper[i][1], lower[i][1]]
-        mma_eights.multiply(cells, start, a, x[2 * i : 2 * i + 2])
+        mma_fp8.multiply(cells, start, a, x[2 * i : 2 * i + 2])
         start = cells
     return raw

@@ -9,12 +9,12 @@ from __future__ import annotations
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.linear.fragments import warp_group
-from mlcc_compiler.kernels.gpu.linear.fragments.eight_products import (
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_products import (
     ROW_BYTES,
-    EightActivations,
-    EightProducts,
+    Fp8Activations,
+    Fp8Products,
 )
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import STRETCHES
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import STRETCHES
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import Tile
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import SUMS
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
@@ -26,13 +26,13 @@ _SIDE_BYTES = ROW_BYTES // STRETCHES
 """Of a row of x in a product."""
 
 
-class EightGroupActivations(EightActivations):
+class Fp8WarpGroupActivations(Fp8Activations):
     """The copies of a thread into the tile of x, swizzled as `wgmma` reads it."""
 
     period = warp_group.ATOM // ROW_BYTES
 
 
-class EightGroupProducts(EightProducts):
+class Fp8WarpGroupProducts(Fp8Products):
     """The sums of a warp, and those of a block."""
 
     def __init__(
@@ -53,7 +53,7 @@ class EightGroupProducts(EightProducts):
     def add(self, step: Expr, address: Expr, following: Expr) -> None:
         """Add the products of a step: of each tile of W by each half of x, two under way."""
         weights, scales = self.rows(address), [self.scales_of_w(i) for i in range(self.tile.wide)]
-        count, parts = warp_group.EIGHT_SUMS, 2 * self.tile.wide
+        count, parts = warp_group.FP8_SUMS, 2 * self.tile.wide
         raw = [[self.raw[i * count + j] for j in range(count)] for i in range(2)]
         for part in range(parts + 1):
             if part < parts:
@@ -75,6 +75,6 @@ class EightGroupProducts(EightProducts):
         warp_group.begin()
         for i in range(STRETCHES):
             a = [upper[i][0], lower[i][0], upper[i][1], lower[i][1]]
-            down = half * warp_group.EIGHT_ROWS * ROW_BYTES + i * _SIDE_BYTES
-            warp_group.multiply_eights(raw, a, bind(address + T.uint32(down)), first=i == 0)
+            down = half * warp_group.FP8_ROWS * ROW_BYTES + i * _SIDE_BYTES
+            warp_group.multiply_fp8(raw, a, bind(address + T.uint32(down)), first=i == 0)
         warp_group.commit()

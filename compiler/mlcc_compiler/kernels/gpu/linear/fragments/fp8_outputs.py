@@ -1,4 +1,4 @@
-"""How norms and gated products write their result as 8-bit floats (`eights.py`), where only
+"""How norms and gated products write their result as 8-bit floats (`fp8_rows.py`), where only
 products of such weights read it: what `rounded_rows.py` does with pairs of float16.
 
 A workgroup has a row, in registers. The form of a row is an attribute of the operator, as text.
@@ -12,9 +12,9 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import (
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import (
     LEAST,
-    EightRow,
+    Fp8Row,
     store_scale,
     store_unit,
 )
@@ -25,7 +25,7 @@ _MARK = "e"
 """Begins the text of a form; an order of pairs is digits."""
 
 
-def text_of(gpu: Gpu, row: EightRow | None) -> str:
+def text_of(gpu: Gpu, row: Fp8Row | None) -> str:
     """The form as text; "" = norms cannot write it: groups are no parts of a workgroup."""
     units = 0 if row is None else row.group // UNIT
     if row is None or (row.grouped and (units & (units - 1) or units > gpu.subgroup)):
@@ -38,12 +38,12 @@ def is_pairs(text: str) -> bool:
     return bool(text) and not text.startswith(_MARK)
 
 
-def form_of(text: str, width: int) -> EightRow | None:
+def form_of(text: str, width: int) -> Fp8Row | None:
     """The form of a text, of rows of `width` numbers; None = pairs."""
     if is_pairs(text):
         return None
     group = int(text.strip(_MARK)) or width
-    return EightRow(width, group, text.endswith(_MARK))
+    return Fp8Row(width, group, text.endswith(_MARK))
 
 
 def words_of(text: str, width: int) -> int:
@@ -52,7 +52,7 @@ def words_of(text: str, width: int) -> int:
     return width // 2 if row is None else row.words
 
 
-def store_row(gpu: Gpu, y: Any, m: Expr, row: EightRow, held: Local, thread: Expr) -> None:
+def store_row(gpu: Gpu, y: Any, m: Expr, row: Fp8Row, held: Local, thread: Expr) -> None:
     """Emit the rounding of row m. held: this thread's units, number i being unit
     i * threads + thread; 0 behind the last. Contains barriers."""
     units, together = row.k // UNIT, row.group // UNIT
@@ -74,7 +74,7 @@ def store_row(gpu: Gpu, y: Any, m: Expr, row: EightRow, held: Local, thread: Exp
 
 
 def _store(
-    gpu: Gpu, y: Any, m: Expr, row: EightRow, held: Local, thread: Expr, top: Expr, i: int
+    gpu: Gpu, y: Any, m: Expr, row: Fp8Row, held: Local, thread: Expr, top: Expr, i: int
 ) -> None:
     """Emit the stores of unit number i, and of its group's scale."""
     unit, together = bind(thread + i * gpu.threads), row.group // UNIT

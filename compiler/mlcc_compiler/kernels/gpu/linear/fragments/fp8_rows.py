@@ -20,7 +20,7 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, kernel, store, u32
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.fragments import mma_eights
+from mlcc_compiler.kernels.gpu.linear.fragments import mma_fp8
 from mlcc_compiler.kernels.gpu.linear.fragments.order import STRETCH, UNITS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -51,7 +51,7 @@ LEAST = 1e-30
 
 
 @dataclass(frozen=True)
-class EightRow:
+class Fp8Row:
     """The form of a row of x."""
 
     k: int
@@ -82,18 +82,18 @@ class EightRow:
         return block * BLOCK // self.group + self.first_scale
 
 
-def row_of(gpu: Gpu, packing: GpuPacking, experts: bool = False) -> EightRow | None:
+def row_of(gpu: Gpu, packing: GpuPacking, experts: bool = False) -> Fp8Row | None:
     """The form of x for a weight; None = x is not rounded to 8-bit floats. experts: whether it is
     several, whose tiles have few rows."""
-    if not (gpu.eights and packing.fragments and packing.scheme.is_e4m3) or packing.k % BLOCK:
+    if not (gpu.fp8 and packing.fragments and packing.scheme.is_e4m3) or packing.k % BLOCK:
         return None
     group, by_groups = packing.k if packing.by_row else packing.group, gpu.warp_groups
     by_groups = by_groups and not experts
-    return EightRow(packing.k, group, by_groups) if group % BLOCK == 0 else None
+    return Fp8Row(packing.k, group, by_groups) if group % BLOCK == 0 else None
 
 
-def round_eights(gpu: Gpu, width: int, row: EightRow) -> PrimFunc:
-    """(x[n, width]) -> u32[n, words], for each of the width / K parts of a row one `EightRow`."""
+def round_to_fp8(gpu: Gpu, width: int, row: Fp8Row) -> PrimFunc:
+    """(x[n, width]) -> u32[n, words], for each of the width / K parts of a row one `Fp8Row`."""
     units, count = row.group // UNIT, width // row.group
     size = min(gpu.threads, 1 << (units - 1).bit_length())
     teams, each = gpu.threads // size, -(-units // size)
@@ -127,11 +127,11 @@ def round_eights(gpu: Gpu, width: int, row: EightRow) -> PrimFunc:
     return kernel(body, x=activations(gpu, "n", width), y=u32("n", words))
 
 
-def store_unit(y: Any, row: EightRow, values: list[Expr], m: Expr, part: Expr, unit: Expr) -> None:
+def store_unit(y: Any, row: Fp8Row, values: list[Expr], m: Expr, part: Expr, unit: Expr) -> None:
     """Emit the rounding of a unit of eight numbers: two words of a block."""
     words, of_block = Local(2, "uint32"), BLOCK // UNIT
     for j in range(2):
-        words[j] = mma_eights.rounded(values[4 * j : 4 * j + 4])
+        words[j] = mma_fp8.rounded(values[4 * j : 4 * j + 4])
     stretch, lane = unit % of_block // UNITS, unit % UNITS
     block = part + unit // of_block * BLOCK_WORDS
     at, apart = bind(block + lane * LANE_WORDS + stretch * 2), 1
@@ -143,7 +143,7 @@ def store_unit(y: Any, row: EightRow, values: list[Expr], m: Expr, part: Expr, u
         store(y, words[j], m, at + j * apart)
 
 
-def store_scale(y: Any, row: EightRow, top: Expr, m: Expr, at: Expr) -> None:
+def store_scale(y: Any, row: Fp8Row, top: Expr, m: Expr, at: Expr) -> None:
     """Emit the store of a group's scale; top: its largest |x|."""
     scale = T.reinterpret("uint32", top * real(1 / E4M3_MOST))
     store(y, scale, m, at + row.first_scale)

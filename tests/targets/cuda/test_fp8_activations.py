@@ -15,8 +15,8 @@ from mlcc.device.reference import ops as twin
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
-from mlcc_compiler.kernels.gpu.linear.fragments import eight_rows, rounded_rows
-from mlcc_compiler.kernels.gpu.linear.fragments.eights import EightRow, round_eights, row_of
+from mlcc_compiler.kernels.gpu.linear.fragments import fp8_outputs, rounded_rows
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import Fp8Row, round_to_fp8, row_of
 from mlcc_compiler.kernels.gpu.moe import experts as kernels
 from mlcc_targets import Choices, get_target
 from tests.compiler.kernels import test_moe as moe
@@ -27,8 +27,8 @@ from tests.targets.cuda import test_rounded_activations as rounded_activations
 from tests.targets.cuda.test_emulated_kernels import compiled
 
 pytestmark = pytest.mark.usefixtures("emulated")
-CUDA = replace(Gpu.of(get_target("cuda")), eights=True)
-BY_GROUPS = replace(Gpu.of(get_target("cuda", Choices(archs=("sm_90a",)))), eights=True)
+CUDA = replace(Gpu.of(get_target("cuda")), fp8=True)
+BY_GROUPS = replace(Gpu.of(get_target("cuda", Choices(archs=("sm_90a",)))), fp8=True)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     emulation.device().emulated_order(0)
 
 
-def rounded(x: np.ndarray, row: EightRow) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rounded(x: np.ndarray, row: Fp8Row) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The twin: codes, the scale of each group, and the values of x rounded."""
     groups = x.reshape(len(x), -1, row.group)
     top = np.maximum(np.abs(groups).max(axis=2, keepdims=True), np.float32(1e-30))
@@ -51,18 +51,18 @@ def rounded(x: np.ndarray, row: EightRow) -> tuple[np.ndarray, np.ndarray, np.nd
     return codes.reshape(x.shape).view(np.uint8), scales[:, :, 0], values
 
 
-def words(gpu: Gpu, x: np.ndarray, row: EightRow) -> np.ndarray:
+def words(gpu: Gpu, x: np.ndarray, row: Fp8Row) -> np.ndarray:
     """x as the kernel writes it."""
     parts = x.shape[1] // row.k
     given = np.full((len(x), parts * row.words), 7, np.uint32)
-    return gpu_kernels.call(round_eights, (x.shape[1], row), [x, given], gpu)[-1]
+    return gpu_kernels.call(round_to_fp8, (x.shape[1], row), [x, given], gpu)[-1]
 
 
 @pytest.mark.parametrize(
     ("rows", "parts", "row"),
-    [(3, 2, EightRow(256, 128)), (66, 1, EightRow(384, 384, by_groups=True))],
+    [(3, 2, Fp8Row(256, 128)), (66, 1, Fp8Row(384, 384, by_groups=True))],
 )
-def test_rounding_to_the_bit(rows: int, parts: int, row: EightRow) -> None:
+def test_rounding_to_the_bit(rows: int, parts: int, row: Fp8Row) -> None:
     x = linear.normal(1, rows, parts * row.k) * np.float32(3)
     x[0, 5], x[1, : row.group] = 1e30, 0
     codes, scales, _ = rounded(x, row)
@@ -119,7 +119,7 @@ def test_products(
         assert (error <= bound).all(), (count, error.max(), np.abs(expected).max())
 
 
-def values_of(words: np.ndarray, row: EightRow) -> np.ndarray:
+def values_of(words: np.ndarray, row: Fp8Row) -> np.ndarray:
     """The numbers of rows in the order of lanes."""
     codes = np.ascontiguousarray(words[:, : row.first_scale]).view(ml_dtypes.float8_e4m3fn)
     blocks = codes.astype(np.float32).reshape(len(words), -1, 4, 4, 2, 4)
@@ -128,11 +128,11 @@ def values_of(words: np.ndarray, row: EightRow) -> np.ndarray:
     return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(len(words), row.k) * spread
 
 
-@pytest.mark.parametrize("row", [EightRow(384, 128), EightRow(2304, 2304)])
-def test_rows_are_written_so(row: EightRow) -> None:
+@pytest.mark.parametrize("row", [Fp8Row(384, 128), Fp8Row(2304, 2304)])
+def test_rows_are_written_so(row: Fp8Row) -> None:
     """By a norm and a gated product: within half a unit in the last place of three bits."""
-    text = eight_rows.text_of(CUDA, row)
-    assert eight_rows.form_of(text, row.k) == row and not eight_rows.is_pairs(text)
+    text = fp8_outputs.text_of(CUDA, row)
+    assert fp8_outputs.form_of(text, row.k) == row and not fp8_outputs.is_pairs(text)
     x, residual, w = (linear.normal(i, *s) for i, s in enumerate([(3, row.k)] * 2 + [(row.k,)]))
     shapes = [((3, row.k), "float32"), ((3, row.words), "uint32")]
     numbers = (row.k,), (row.k,), (row.k,), 1e-6, 1.0, text
