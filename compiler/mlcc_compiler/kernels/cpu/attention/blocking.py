@@ -116,7 +116,7 @@ class Blocking:
 
     @property
     def heights(self) -> list[tuple[int, int]]:
-        """(tokens per tile, the number of a sequence's tokens from which on it has so many)."""
+        """Pairs: tokens per tile, and the least tokens of a sequence whose tiles are that tall."""
         found = [(self.tokens, 0)]
         for times in _TALL if self.uses_amx else ():
             height = times * self.tokens
