@@ -185,10 +185,12 @@ def new_token() -> dict[str, str]:
 
 
 def environment(token: Mapping[str, str]) -> dict[str, str]:
-    """For a process on a cluster of this machine alone."""
+    """For a process on a cluster of this machine alone. Serve kills a proxy that is not ready in
+    5 s, which is too short on a busy machine."""
     return {
         **os.environ, **token, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     }  # fmt: skip
 
 

@@ -2,12 +2,14 @@
 cluster ends with it.
 
 Prints the cluster's address. Then, for each line of JSON, it runs or deletes an application with a
-model, beside one of another kind, and prints the applications, or the error.
+model, beside one of another kind, and prints the applications, or the error. What Ray prints, also
+of other programs on the cluster, goes to stderr.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -45,16 +47,17 @@ def run(asked: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    with connected(None):
+    with os.fdopen(os.dup(1), "w", buffering=1) as replies, connected(None):
+        os.dup2(2, 1)
         import ray
 
-        print(ray.get_runtime_context().gcs_address, flush=True)
+        print(ray.get_runtime_context().gcs_address, file=replies)
         for line in sys.stdin:
             try:
                 reply: object = run(json.loads(line))
             except MlccError as error:
                 reply = error.message
-            print(json.dumps(reply), flush=True)
+            print(json.dumps(reply), file=replies)
 
 
 if __name__ == "__main__":

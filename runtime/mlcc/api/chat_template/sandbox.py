@@ -217,6 +217,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         )
         self.filters = {**FILTERS, **INTERNAL}
         self.tests = dict(TESTS)
+        self.binop_table = dict(OPERATORS)
         self.globals = {
             **{name: self.globals[name] for name in ("range", "cycler", "joiner")},
             "dict": listed_pairs,
@@ -278,10 +279,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         elif not isinstance(owner, Cycler) and not __self._may_call(__obj):
             raise SecurityError(f"a {type(__obj).__name__} is not safely callable")
         return super().call(__context, __obj, *args, **kwargs)
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An operator whose result can be much larger than its operands."""
-        return OPERATORS[operator](left, right)
 
     def _may_call(self, obj: Any) -> bool:
         if isinstance(obj, (FunctionType, BuiltinFunctionType, type)):
