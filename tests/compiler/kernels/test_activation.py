@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from mlcc.device.reference import ops as twin
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.elementwise import activation, pooling
-from mlcc_compiler.kernels.cpu.isa import vector_math
+from mlcc_compiler.kernels.cpu.isa import avx512, vector_math
 from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS
+from mlcc_compiler.kernels.cpu.isa.bf16_pairs import imported
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import each, span
 from mlcc_compiler.kernels.frame import f32, kernel, store
 from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, Cpu, normal, run
 
 SIZE = 4099
+FUNCTIONS = ("exp2", "sigmoid")
 
 
 def unary(isa: Isa, name: str) -> Any:
@@ -83,6 +86,29 @@ def test_tanh_and_sigmoid(cpu: Cpu) -> None:
     ends = np.array([-np.inf, -1000, 1000, np.inf, np.nan], np.float32)
     np.testing.assert_array_equal(apply("tanh", ends, cpu), [-1, -1, 1, 1, np.nan])
     np.testing.assert_array_equal(apply("sigmoid", ends, cpu), [0, 0, 1, 1, np.nan])
+
+
+def rounded(isa: Isa, name: str) -> Any:
+    """A kernel of one function of avx512, whose results are rounded to bf16 elsewhere."""
+    function = getattr(avx512, name)
+
+    def body(x: Any, y: Any) -> None:
+        with imported(avx512.EXP2_IR), T.serial(SIZE // 16) as i:
+            store(y, function(x[span(i * 16, 16)]), span(i * 16, 16))
+
+    return kernel(body, x=f32(SIZE // 16 * 16), y=f32(SIZE // 16 * 16))
+
+
+@pytest.mark.parametrize("cpu", [c for c in CPUS if "avx512" in c.name], ids=lambda c: c.name)
+def test_functions_rounded_for_bf16(cpu: Cpu) -> None:
+    ends = np.array([-np.inf, -1000, -126.5, 1000, np.inf, np.nan], np.float32)
+    x = np.concatenate([np.linspace(-126, 126, SIZE // 16 * 16 - 6), ends]).astype(np.float32)
+    exp2, sigmoid = (run(rounded, (f,), [x], [(x.shape, "float32")], cpu)[0] for f in FUNCTIONS)
+    wide = x[:-6].astype(np.float64)
+    np.testing.assert_allclose(exp2[:-6], 2.0**wide, rtol=9.1e-5)
+    np.testing.assert_array_equal(exp2[-6:], [0, 0, 0, np.inf, np.inf, np.nan])
+    np.testing.assert_allclose(sigmoid[:-6], 1 / (1 + np.exp(-wide)), rtol=1.6e-4, atol=1.2e-38)
+    np.testing.assert_allclose(sigmoid[-6:], [0, 0, 0, 1, 1, np.nan], rtol=1.6e-4, atol=1.2e-38)
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)

@@ -1,9 +1,9 @@
-"""2 ** x, and a test of all lanes, in few instructions of AVX-512, for 16 float32.
+"""2 ** x, a sigmoid, and a test of all lanes, in few instructions of AVX-512, for 16 float32.
 
-VREDUCEPS takes the whole part off, VSCALEFPS multiplies by a power of two and gives zero or
-infinity beyond the range, so 2 ** x is six instructions where `exp2_falling` is eleven. Rounded for
-bf16, not for float32. Kernels call functions given as LLVM IR text (`EXP2_IR`), which are inlined.
-For CPUs with AVX512DQ only.
+VREDUCEPS takes the whole part off and VSCALEFPS multiplies by a power of two, so 2 ** x is seven
+instructions where `exp2_falling` is eleven. VRCP14PS takes 2 cycles where a division takes 16.
+Rounded for bf16, not for float32. Kernels call functions given as LLVM IR text (`EXP2_IR`), which
+are inlined. For CPUs with AVX512DQ only.
 """
 
 from __future__ import annotations
@@ -42,11 +42,26 @@ def _horner() -> str:
 _FLOOR = 9  # VREDUCEPS: less the largest whole number below; no exception for inexact ones
 _REDUCE = "llvm.x86.avx512.mask.reduce.ps.512"
 _SCALE = "llvm.x86.avx512.mask.scalef.ps.512"
+_RECIPROCAL = "llvm.x86.avx512.rcp14.ps.512"
+_MOST = 126.0
+"""VSCALEFPS takes hundreds of cycles for a result that is not normal. Lanes that are masked out do
+not."""
 EXP2_IR = f"""
 define linkonce_odr hidden {_KIND} @mlcc_exp2({_KIND} %x) alwaysinline {{
   %f = call {_KIND} @{_REDUCE}({_KIND} %x, i32 {_FLOOR}, {_KIND} undef, i16 -1, i32 4)
 {_horner()}
-  %y = call {_KIND} @{_SCALE}({_KIND} %p3, {_KIND} %x, {_KIND} undef, i16 -1, i32 4)
+  %normal = fcmp uge {_KIND} %x, {_splat(-_MOST)}
+  %kept = bitcast <16 x i1> %normal to i16
+  %y = call {_KIND} @{_SCALE}({_KIND} %p3, {_KIND} %x, {_KIND} zeroinitializer, i16 %kept, i32 4)
+  ret {_KIND} %y
+}}
+define linkonce_odr hidden {_KIND} @mlcc_sigmoid({_KIND} %x) alwaysinline {{
+  %n = fmul {_KIND} %x, {_splat(-1.4426950408889634)}
+  %above = fcmp ogt {_KIND} %n, {_splat(_MOST)}
+  %m = select <16 x i1> %above, {_KIND} {_splat(_MOST)}, {_KIND} %n
+  %e = call {_KIND} @mlcc_exp2({_KIND} %m)
+  %d = fadd {_KIND} %e, {_splat(1.0)}
+  %y = call {_KIND} @{_RECIPROCAL}({_KIND} %d, {_KIND} undef, i16 -1)
   ret {_KIND} %y
 }}
 define linkonce_odr hidden i32 @mlcc_any_above({_KIND} %x, float %limit) alwaysinline {{
@@ -60,13 +75,19 @@ define linkonce_odr hidden i32 @mlcc_any_above({_KIND} %x, float %limit) alwaysi
 declare {_KIND} @llvm.fma.v16f32({_KIND}, {_KIND}, {_KIND})
 declare {_KIND} @{_REDUCE}({_KIND}, i32 immarg, {_KIND}, i16, i32 immarg)
 declare {_KIND} @{_SCALE}({_KIND}, {_KIND}, {_KIND}, i16, i32 immarg)
+declare {_KIND} @{_RECIPROCAL}({_KIND}, {_KIND}, i16)
 """
 """LLVM IR of the functions below."""
 
 
 def exp2(x: Expr) -> Expr:
-    """2**x of f32x16 within 9e-5; 0 of -infinity, NaN of NaN."""
+    """2**x of f32x16 within 9e-5; 0 below -126, NaN of NaN."""
     return T.call_extern("float32x16", "mlcc_exp2", x)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e**-x) of f32x16 within 1.6e-4 of itself; 0 below -89, of NaN NaN."""
+    return T.call_extern("float32x16", "mlcc_sigmoid", x)
 
 
 def any_above(x: Expr, limit: float) -> Expr:

@@ -10,11 +10,13 @@ long as half of the product. Few rows go through float32, as without AMX.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels.cpu.isa import amx
-from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS
+from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS, gelu_tanh, silu
+from mlcc_compiler.kernels.cpu.isa.avx512 import EXP2_IR, sigmoid
 from mlcc_compiler.kernels.cpu.isa.bf16_pairs import halves
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
@@ -33,6 +35,13 @@ from mlcc_compiler.quantization import Scheme, scheme
 Expr = Any
 
 _LANES = amx.SIDE // 2
+_ROUNDED = {
+    **ACTIVATIONS,
+    "silu": partial(silu, sigmoid=sigmoid),
+    "gelu_tanh": partial(gelu_tanh, sigmoid=sigmoid),
+    "sigmoid": sigmoid,
+}
+"""Activations whose results are rounded to bf16."""
 
 
 def fuses_gated(isa: Isa, gate_up: Sequence[str], k: int, down: Sequence[str], inner: int) -> bool:
@@ -69,7 +78,7 @@ def _fused(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, kind: str, fac
         AmxGemm(read, inner // amx.SIDE, x, finish).emit(B.bind(squares * amx.SIDE))
 
     shape = (T.int64(), TILE)
-    many = amx_kernel(isa, parts, k, bias, shape, "uint16", body)
+    many = amx_kernel(isa, parts, k, bias, shape, "uint16", body, EXP2_IR)
     few = linear_few(isa, parts, k, bias, "float32")
     shared = zip(few.params[few_inputs(parts) : -1], many.params[1:-1], strict=True)
     return few_or_many(parts, few, many, dict(shared))
@@ -94,7 +103,7 @@ def _write_products(
     places: list[Expr],
 ) -> None:
     """32 rows; those past the last are padding."""
-    activation, floats = ACTIVATIONS[kind], f"float32x{_LANES}"
+    activation, floats = _ROUNDED[kind], f"float32x{_LANES}"
 
     def value(r: Expr, which: int, part: int) -> Expr:
         found = sums.vload([places[which] + r * amx.SIDE + part * _LANES], floats)

@@ -148,9 +148,10 @@ def amx_kernel(
     shape: tuple[Any, int],
     result: str,
     body: Callable[[Expr, list[PackedWeight], Expr | None, Expr], None],
+    functions: str = "",
 ) -> Expr:
     """PrimFunc(tiles u16[...], weights, [bias f32[N]], y result[shape]) of body(tiles, weights,
-    bias, y)."""
+    bias, y). functions: LLVM IR of what the body calls beside `amx`."""
     forms = [CpuPacking(n, k, scheme, isa) for n, scheme in parts]
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
@@ -164,7 +165,7 @@ def amx_kernel(
         y_handle = B.arg("y", T.handle())
         x = B.match_buffer(x_handle, (T.int64(), TILE), "uint16")
         y = B.match_buffer(y_handle, shape, result)
-        with amx.imported():
+        with amx.imported(functions):
             body(x, list(map(PackedWeight, forms, weights)), bias_buffer, y)
     return builder.get()
 
