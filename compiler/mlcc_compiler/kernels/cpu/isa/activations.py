@@ -16,10 +16,10 @@ from mlcc_compiler.kernels.frame import Expr
 _SCALE = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 
 
-Function = Callable[[Expr], Expr]
+Activation = Callable[[Expr], Expr]
 
 
-def silu(x: Expr, sigmoid: Function = sigmoid) -> Expr:
+def silu(x: Expr, sigmoid: Activation = sigmoid) -> Expr:
     """x * sigmoid(x)."""
     return x * sigmoid(x)
 
@@ -31,7 +31,7 @@ def gelu(x: Expr) -> Expr:
     return T.Select(x > spread(0.0, lanes), x - tail, tail)
 
 
-def gelu_tanh(x: Expr, sigmoid: Function = sigmoid) -> Expr:
+def gelu_tanh(x: Expr, sigmoid: Activation = sigmoid) -> Expr:
     """The tanh approximation of GELU (Hendrycks & Gimpel, 2016), as (1 + tanh(y)) / 2 =
     sigmoid(2 y): that is one exponential, and exact where 1 + tanh(y) cancels."""
     lanes = lanes_of(x)
@@ -49,7 +49,7 @@ def identity(x: Expr) -> Expr:
     return x
 
 
-ACTIVATIONS: dict[str, Function] = {
+ACTIVATIONS: dict[str, Activation] = {
     "silu": silu,
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,

@@ -15,7 +15,7 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels.cpu.isa import amx
-from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS, gelu_tanh, silu
+from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS, Activation, gelu_tanh, silu
 from mlcc_compiler.kernels.cpu.isa.avx512 import EXP2_IR, sigmoid
 from mlcc_compiler.kernels.cpu.isa.bf16_pairs import halves
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
@@ -35,7 +35,7 @@ from mlcc_compiler.quantization import Scheme, scheme
 Expr = Any
 
 _LANES = amx.SIDE // 2
-_ROUNDED = {
+_ROUNDED: dict[str, Activation] = {
     **ACTIVATIONS,
     "silu": partial(silu, sigmoid=sigmoid),
     "gelu_tanh": partial(gelu_tanh, sigmoid=sigmoid),
