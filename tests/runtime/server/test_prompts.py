@@ -6,23 +6,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-import os
-import signal
 import threading
 import time
 import weakref
 from array import array
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlcc.api.chat_template.template import ChatTemplate, ChatText
 from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
@@ -31,40 +28,17 @@ from mlcc.server.prompts import prompt_pool, prompt_worker
 from mlcc.server.prompts.prompt_pool import LARGE, PromptPool, PromptWorker
 from mlcc.server.prompts.prompt_worker import PromptJob
 from tests.helpers.toy.toy_model import Letters, toy_text
+from tests.runtime.server.helpers.openers import (
+    JOB_S,
+    hostile_text,
+    no_text,
+    open_never,
+    open_slowly,
+    open_third_time,
+)
 from tests.runtime.server.helpers.server_process import eventually
 
 CONTEXT = 512
-
-
-@dataclass
-class Hostile(ChatTemplate):
-    """Executes the text of the first message, as a template that escaped its budget would."""
-
-    def render(self, messages: Sequence[Mapping[str, Any]], **other: Any) -> ChatText:
-        match messages[0]["content"]:
-            case "sleep":
-                time.sleep(3600)
-            case "eat":
-                return ChatText("x" * (4 << 30), True)
-            case "crash":
-                os.abort()
-            case text if text.startswith("crash twice "):
-                mark = Path(text.removeprefix("crash twice "))
-                crashes = mark.stat().st_size if mark.exists() else 0
-                if crashes < 2:
-                    mark.write_text("x" * (crashes + 1))
-                    os.kill(os.getpid(), signal.SIGKILL)
-            case "bug":
-                raise KeyError("a bug")
-        return ChatText("fine", True, ("fine",))
-
-
-def hostile_text() -> ModelText:
-    return replace(toy_text(), chat_template=Hostile(None))
-
-
-def no_text() -> ModelText:
-    raise ArtifactError("the tokenizer is gone")
 
 
 @asynccontextmanager
@@ -128,19 +102,6 @@ def test_a_process_that_was_killed_costs_no_request(tmp_path: Path) -> None:
     assert asyncio.run(several()) == [FINE, FINE]
 
 
-def open_third_time(mark: Path) -> ModelText:
-    starts = mark.stat().st_size if mark.exists() else 0
-    if starts < 2:
-        mark.write_text("x" * (starts + 1))
-        os.kill(os.getpid(), signal.SIGKILL)
-    return toy_text()
-
-
-def open_never() -> ModelText:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError
-
-
 def test_a_process_that_was_killed_at_its_start(tmp_path: Path) -> None:
     worker = PromptWorker(partial(open_third_time, tmp_path / "mark"), 1 << 30)
     try:
@@ -169,15 +130,6 @@ def test_a_start_that_the_system_refuses_is_tried_again(monkeypatch: pytest.Monk
     refusals[:] = [OSError("no pipe left")] * prompt_pool.STARTS
     with pytest.raises(BusyError, match="died while it started"):
         PromptWorker(toy_text, 1 << 30).ask(PromptJob("abc", CONTEXT))
-
-
-JOB_S = 5.0
-"""Ample for a short prompt on a busy machine."""
-
-
-def open_slowly() -> ModelText:
-    time.sleep(JOB_S + 0.5)
-    return toy_text()
 
 
 def test_the_start_of_a_process_is_not_counted_as_its_jobs_time() -> None:

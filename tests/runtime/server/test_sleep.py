@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,10 +15,10 @@ import pytest
 
 from mlcc.api.errors import BusyError, SleepingError
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
-from mlcc.model.model import Model
 from mlcc.worker.client import EngineThread, WorkerClient
 from mlcc.worker.process import EngineProcess
 from tests.helpers.toy.toy_model import open_toy
+from tests.runtime.server.helpers.openers import open_if, open_or_die
 from tests.runtime.server.helpers.server_process import (
     PLAIN,
     RunningServer,
@@ -151,12 +149,6 @@ def test_every_request_of_a_storm_is_answered_or_told_why(server: RunningServer)
     assert chat(server).status_code == 200 and eventually(lambda: idle(server))
 
 
-def open_if(file: Path) -> Model:
-    if not file.exists():
-        raise ArtifactError("the folder is gone; compile it again")
-    return open_toy()
-
-
 def with_client(process: EngineProcess, use: Callable[[WorkerClient], Awaitable[None]]) -> None:
     """Run `use` with a client of the process, which ends after it."""
 
@@ -199,13 +191,6 @@ def test_a_model_that_does_not_load_again_says_why(tmp_path: Path) -> None:
         await ready_again(engine)
 
     with_client(EngineProcess(partial(open_if, file)), use)
-
-
-def open_or_die(file: Path) -> Model:
-    if file.exists():
-        file.unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return open_toy()
 
 
 def test_a_process_that_is_killed_while_it_wakes_is_started_again(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -21,28 +20,17 @@ import pytest
 
 from mlcc.api.errors import BusyError, NotFoundError, SleepingError
 from mlcc.errors import CapacityError, DeviceError
-from mlcc.model.model import Model
 from mlcc.server.models.pool import ModelPool
 from mlcc.server.models.sources import Needs, Source, with_names
 from mlcc.service.http.types import ApiRequest, ApiResponse
 from mlcc.service.served_model import ServiceBounds
 from mlcc.service.service import Service
-from tests.helpers.toy.toy_model import open_watched_toy, toy_text
+from tests.helpers.toy.toy_model import toy_text
+from tests.runtime.server.helpers.openers import open_counted
 from tests.runtime.server.helpers.server_process import alive
 
 BYTES = 10
 """Memory that a toy model needs."""
-
-
-def open_counted(folder: str, progress: Callable[[int, int], None]) -> Model:
-    """Waits while the folder has a `held`; writes down that it was opened, and by whom, and says
-    that it has read 43 of 100 bytes."""
-    progress(43, 100)
-    with (Path(folder) / "opened").open("a") as file:
-        file.write(f"{os.getpid()}\n")
-    while (Path(folder) / "held").exists():
-        time.sleep(0.01)
-    return open_watched_toy(folder)
 
 
 def opened(folder: Path) -> list[int]:
