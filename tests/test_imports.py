@@ -399,6 +399,33 @@ def test_tvm_comes_without_torch_which_can_still_be_imported(door: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
+def test_tvm_is_imported_without_a_failed_lookup_and_without_collections() -> None:
+    """A failed look-up of a type has a backtrace, which takes a quarter of a second."""
+    source = """if True:
+        import gc
+        from tvm_ffi import core
+
+        find, missed = core._object_type_key_to_index, []
+
+        def counted(key):
+            index = find(key)
+            if index is None:
+                missed.append(key)
+            return index
+
+        core._object_type_key_to_index = counted
+        from mlcc_targets.tvm_import import importing_tvm
+        with importing_tvm():
+            gc.callbacks.append(lambda phase, info: missed.append(info))
+            import tvm
+
+            assert not missed, missed
+        assert gc.isenabled()
+    """
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from mlcc.util.progress import MODES, VARIABLE
 from mlcc_compiler.driver.display import Display
 from mlcc_compiler.driver.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
+from mlcc_targets.tvm_import import no_collections
 
 if TYPE_CHECKING:
     from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -278,10 +280,12 @@ def compile_command(
     with Display("none" if quiet else progress, verbose, LOADING_S) as display:
         display.step("loading the compiler")
         # Imported late: the compiler takes seconds to load, `--help` should not.
-        from mlcc_compiler.checkpoint.hub import resolve
-        from mlcc_compiler.checkpoint.open import open_checkpoint
-        from mlcc_compiler.compile import compile_model
-        from mlcc_compiler.weights.merge_lora import with_lora
+        with no_collections():
+            from mlcc_compiler.checkpoint.hub import resolve
+            from mlcc_compiler.checkpoint.open import open_checkpoint
+            from mlcc_compiler.compile import compile_model
+            from mlcc_compiler.weights.merge_lora import with_lora
+        gc.freeze()  # modules stay: later collections need not visit them
 
         if checkpoint_of_head is not None:
             if given["draft_head"] is not None:

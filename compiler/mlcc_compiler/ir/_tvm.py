@@ -4,9 +4,9 @@ file changes.
 
 from typing import Any
 
-from mlcc_targets.without_torch import without_torch
+from mlcc_targets.tvm_import import importing_tvm
 
-with without_torch():
+with importing_tvm():
     import tvm
     import tvm_ffi
     from tvm import ir, relax, s_tir, tirx

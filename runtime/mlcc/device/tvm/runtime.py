@@ -13,7 +13,7 @@ from typing import Any
 from mlcc.device.threads import set_threads
 from mlcc.errors import DeviceError
 from mlcc_targets.cuda_files import has_driver, load_tvm_runtime
-from mlcc_targets.without_torch import without_torch
+from mlcc_targets.tvm_import import importing_tvm
 
 
 def runtime() -> Any:
@@ -22,7 +22,7 @@ def runtime() -> Any:
         os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     if "TVM_NUM_THREADS" not in os.environ:
         set_threads(None)
-    with without_torch():
+    with importing_tvm():
         import tvm
         import tvm.runtime.vm
 
