@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mlcc.artifact.schema import CHUNK_BYTES
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
@@ -34,6 +35,13 @@ TIMEOUT_S = 900
 
 def test_there_are_files() -> None:
     assert FILES, "web/tests holds no *.test.ts"
+
+
+def test_chunks_have_the_size_that_the_compiler_hashes() -> None:
+    """web/tests/model has smaller ones."""
+    assert CHUNK_BYTES == 8 << 20
+    plan = (WEB / "src" / "plan.ts").read_text(encoding="utf-8")
+    assert "\nexport const CHUNK_BYTES = 8 << 20;\n" in plan
 
 
 def shown(file: str) -> Any:

@@ -116,17 +116,17 @@ test('without ranges, a connection ends with the last chunk that it is for', asy
 
 test('too little space: nothing is stored, one note, and all bytes arrive', async () => {
   const notes: string[] = [];
-  const store = new MemoryStore(20e6);
+  const store = new MemoryStore(2.5 * CHUNK_BYTES);
   const files = open({ store, note: (text) => void notes.push(text) });
   await files.reserve([ENTRY]);
   expectSame(await fetchAll(files), SHARD);
   expect(await store.keys()).toEqual([]);
-  expect(notes).toEqual([expect.stringMatching(/needs 42 MB, there is room for 20 MB/)]);
+  expect(notes).toEqual([expect.stringMatching(/needs 5 MB, there is room for 3 MB/)]);
 });
 
 test('a store that fails midway: one note, and all bytes arrive', async () => {
   const notes: string[] = [];
-  const store = new MemoryStore(20e6);
+  const store = new MemoryStore(2.5 * CHUNK_BYTES);
   const files = open({ store, note: (text) => void notes.push(text) });
   expectSame(await fetchAll(files), SHARD);
   // Space for two whole chunks and the short last one, if it arrives before the store is full.

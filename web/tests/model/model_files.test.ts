@@ -74,7 +74,7 @@ describe('download', () => {
   });
 
   test('progress adds up, also when a connection breaks', async () => {
-    server.faults = { cut: { after: 3_000_000, times: 2 } };
+    server.faults = { cut: { after: CHUNK_BYTES / 4, times: 2 } };
     let sum = 0;
     let steps = 0;
     await open().stream(
@@ -93,9 +93,9 @@ describe('download', () => {
 
 describe('broken downloads', () => {
   test('are resumed by chunk', async () => {
-    server.faults = { cut: { after: 5_000_000, times: 3 } };
+    server.faults = { cut: { after: CHUNK_BYTES / 2, times: 3 } };
     expectSame(await fetchAll(open()), SHARD);
-    expect(server.sent(ENTRY.path)).toBe(SHARD.length + 3 * 5_000_000);
+    expect(server.sent(ENTRY.path)).toBe(SHARD.length + 3 * (CHUNK_BYTES / 2));
   });
 
   test('without ranges continue after the delivered bytes', async () => {
@@ -190,7 +190,8 @@ describe('damage', () => {
     const seen: number[] = [];
     const error = await failure(open({ store }).stream(ENTRY, (offset) => void seen.push(offset)));
     expect(error).toBeInstanceOf(ArtifactError);
-    expect(error.message).toMatch(/weights.safetensors is damaged in bytes 16777216 to 25165824/);
+    const place = `bytes ${2 * CHUNK_BYTES} to ${3 * CHUNK_BYTES}`;
+    expect(error.message).toContain(`weights.safetensors is damaged in ${place}`);
     expect(seen).toEqual([0, CHUNK_BYTES]);
     expect(await store.keys()).not.toContain(`c-${ENTRY.chunks[2]}`);
   });

@@ -12,6 +12,7 @@ import { openStore } from '../../src/model/store/open_store.js';
 import { CHUNK_BYTES } from '../../src/plan.js';
 import { type Browser, launchChromium } from '../../tools/chromium.js';
 import { entryOf, ModelServer, manifestOf, noise } from './server.js';
+import { smallChunks } from './small_chunks.js';
 import type { Job, Outcome } from './store_worker.js';
 
 const SHARD = noise(4 * CHUNK_BYTES + 999);
@@ -20,6 +21,8 @@ const MANIFEST = manifestOf([ENTRY]);
 
 let browser: Browser;
 let context: BrowserContext;
+/** Of all visits: a new tab would start another process of the browser. */
+let tab: Page;
 let site: ModelServer;
 let home: string;
 
@@ -34,6 +37,7 @@ beforeAll(async () => {
   home = await site.start();
   browser = await launchChromium();
   context = browser.context;
+  tab = await context.newPage();
 });
 afterAll(async () => {
   await browser?.close();
@@ -44,6 +48,7 @@ async function workerCode(): Promise<Uint8Array> {
   const entry = fileURLToPath(new URL('./store_worker.ts', import.meta.url));
   const built = await build({
     configFile: false,
+    plugins: [smallChunks()],
     logLevel: 'silent',
     build: { write: false, lib: { entry, formats: ['es'], fileName: 'worker' } },
   });
@@ -52,15 +57,10 @@ async function workerCode(): Promise<Uint8Array> {
   return new TextEncoder().encode(output.output[0].code);
 }
 
-/** A visit: a new page and worker, with the storage of earlier visits. */
+/** A visit: the page is loaded anew, with a new worker, and the storage of earlier visits. */
 async function visit(job: Job): Promise<Outcome> {
-  const page = await context.newPage();
-  await page.goto(`${home}page.html`);
-  try {
-    return await page.evaluate(startWorker, { job, url: `${home}worker.js` });
-  } finally {
-    await page.close();
-  }
+  await tab.goto(`${home}page.html`);
+  return tab.evaluate(startWorker, { job, url: `${home}worker.js` });
 }
 
 function startWorker({ job, url }: { job: Job; url: string }): Promise<Outcome> {
@@ -74,15 +74,15 @@ function startWorker({ job, url }: { job: Job; url: string }): Promise<Outcome> 
 
 /** Delete all storage. */
 async function forget(): Promise<void> {
-  const page = await context.newPage();
-  const devtools = await context.newCDPSession(page);
+  await tab.goto('about:blank'); // ends the worker of the last visit
+  const devtools = await context.newCDPSession(tab);
   const origin = new URL(home).origin;
   await devtools.send('Storage.clearDataForOrigin', { origin, storageTypes: 'all' });
-  await page.close();
+  await devtools.detach();
 }
 
-async function usage(page: Page): Promise<number> {
-  return page.evaluate(async () => (await navigator.storage.estimate()).usage ?? 0);
+async function usage(): Promise<number> {
+  return tab.evaluate(async () => (await navigator.storage.estimate()).usage ?? 0);
 }
 
 describe.each(['opfs', 'cache'] as const)('%s', (store) => {
@@ -129,29 +129,25 @@ describe.each(['opfs', 'cache'] as const)('%s', (store) => {
   });
 
   test('is listed and deleted, and the space is free again', async () => {
-    const page = await context.newPage();
-    await page.goto(`${home}page.html`);
     const { models } = await visit(job);
     const size = { bytes: SHARD.length, total: SHARD.length };
     expect(models).toContainEqual({ url: job.url, name: 'noise', ...size });
     for (const { url } of models as { url: string }[]) await visit({ ...job, do: 'remove', url });
     expect(await visit({ ...job, do: 'list' })).toMatchObject({ keys: 0, models: [] });
-    expect(await usage(page)).toBeLessThan(SHARD.length / 10);
-    await page.close();
+    expect(await usage()).toBeLessThan(SHARD.length / 10);
   });
 
   // Chromium always reports 10 GiB of free space to pages: only a failing write reveals the
   // quota.
   test('a quota that is too small: one note, and all bytes arrive', async () => {
-    const page = await context.newPage();
-    const devtools = await context.newCDPSession(page);
+    const devtools = await context.newCDPSession(tab);
     const quota = { origin: new URL(home).origin };
-    await page.goto(`${home}page.html`);
-    const quotaSize = 20e6 + (await usage(page));
+    await tab.goto(`${home}page.html`);
+    const quotaSize = 2.5 * CHUNK_BYTES + (await usage());
     await devtools.send('Storage.overrideQuotaForOrigin', { ...quota, quotaSize });
     const { hashes, notes, keys } = await visit(job);
     await devtools.send('Storage.overrideQuotaForOrigin', quota);
-    await page.close();
+    await devtools.detach();
     expect(hashes).toEqual(ENTRY.chunks);
     expect(notes).toEqual([expect.stringMatching(/cannot be kept in .*(quota|space)/i)]);
     expect(keys).toBeLessThan(1 + ENTRY.chunks.length);
