@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlcc.cli import main
 from mlcc_compiler.driver.display import Display
 from tests.helpers import needs
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
@@ -36,14 +39,30 @@ def checkpoint(tmp_path_factory: Any) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
 
 
+def words_of(arguments: tuple[object, ...]) -> list[str]:
+    """The words after `mlcc`. `compile` makes one library for a CPU unless the arguments say
+    otherwise; `test_any_cpu.py` makes several."""
+    words = list(map(str, arguments))
+    if words[0] == "compile" and not {"--target", "--cpu"} & set(words):
+        words += ["--cpu", "host"]
+    return words
+
+
 def run(*arguments: object, seed: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `mlcc ARGUMENTS` in a process; `seed` is PYTHONHASHSEED. `compile` makes one library for
-    a CPU unless the arguments say otherwise; `test_any_cpu.py` makes several."""
-    command = [sys.executable, "-m", "mlcc", *map(str, arguments)]
-    if arguments[0] == "compile" and not {"--target", "--cpu"} & set(arguments):
-        command += ["--cpu", "host"]
+    """Run `mlcc ARGUMENTS` in a process; `seed` is PYTHONHASHSEED."""
+    command = [sys.executable, "-m", "mlcc", *words_of(arguments)]
     env = os.environ if seed is None else {**os.environ, "PYTHONHASHSEED": str(seed)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def run_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Likewise in this process, which has loaded the compiler."""
+    words, out, err = words_of(arguments), io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(words)
+    code = ended.value.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -73,7 +92,7 @@ def test_compiles_in_fresh_processes_are_equal_to_the_byte(
 
 def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Path) -> None:
     dump = tmp_path / "ir"
-    done = run(
+    done = run_here(
         "compile", checkpoint, "-o", tmp_path / "out", "--quant", "f32", "--dump-ir", dump, "-v"
     )
     assert done.returncode == 0, done.stderr
@@ -126,7 +145,7 @@ def test_progress_for_programs(checkpoint: Path, tmp_path: Path) -> None:
     counted = [row for row in rows if row["event"] == "step" and "done" in row]
     assert counted[-1]["done"] == counted[-1]["total"] > 0
     assert rows[-1]["folder"] == f"{tmp_path}/out"
-    failed = run(*command, tmp_path / "other", "--context", 10**6).stderr.splitlines()
+    failed = run_here(*command, tmp_path / "other", "--context", 10**6).stderr.splitlines()
     message = json.loads(failed[-2])["message"]
     assert failed[-1] == f"error: {message}"
 
@@ -135,9 +154,9 @@ def test_the_reference_dumps_its_graph_into_an_empty_folder(
     checkpoint: Path, tmp_path: Path
 ) -> None:
     command = ("compile", checkpoint, "--target", "reference", "--dump-ir", tmp_path / "ir", "-o")
-    assert run(*command, tmp_path / "out").returncode == 0
+    assert run_here(*command, tmp_path / "out").returncode == 0
     assert "mlcc.attention" in (tmp_path / "ir" / "00_traced.py").read_text()
-    again = run(*command, tmp_path / "again")
+    again = run_here(*command, tmp_path / "again")
     assert again.returncode == 2 and "give --dump-ir another one" in again.stderr
     assert not (tmp_path / "again").exists()
 
@@ -147,7 +166,7 @@ def test_the_head_can_be_stored_otherwise_and_bounds_be_chosen(
 ) -> None:
     out = tmp_path / "out"
     bounds = ("--max-batch", 2, "--max-step-tokens", 40, "--max-rows", 3)
-    done = run("compile", checkpoint, "-o", out, "--quant", "q4_g16", "--head", "f16", *bounds)
+    done = run_here("compile", checkpoint, "-o", out, "--quant", "q4_g16", "--head", "f16", *bounds)
     assert done.returncode == 0, done.stderr
     assert "q4_g16: int4_g16 (head f16)" in done.stderr
     manifest = json.loads((out / "mlcc.json").read_text())
@@ -180,7 +199,7 @@ def test_the_head_can_be_stored_otherwise_and_bounds_be_chosen(
 def test_refusals_are_one_line(
     checkpoint: Path, tmp_path: Path, arguments: list[str], gist: str, record_property: Any
 ) -> None:
-    done = run("compile", checkpoint, "-o", tmp_path / "out", *arguments)
+    done = run_here("compile", checkpoint, "-o", tmp_path / "out", *arguments)
     assert done.returncode == 2
     refusal = done.stderr.splitlines()[-1]
     record_property("refusal", refusal.removeprefix("error: "))
@@ -193,7 +212,7 @@ def test_an_unknown_architecture_lists_what_is_there(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
-    done = run("compile", folder, "-o", tmp_path / "out")
+    done = run_here("compile", folder, "-o", tmp_path / "out")
     assert done.returncode == 2
     assert "'mamba' is not supported" in done.stderr
     assert "llama" in done.stderr and "gemma3" in done.stderr
@@ -204,7 +223,7 @@ def test_wrong_tensors_are_all_named_before_any_work(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     changed = {"num_hidden_layers": 1, "intermediate_size": 160}
     (folder / "config.json").write_text(json.dumps(config | changed))
-    done = run("compile", folder, "-o", tmp_path / "out")
+    done = run_here("compile", folder, "-o", tmp_path / "out")
     assert done.returncode == 2
     assert "extra" in done.stderr and "misshapen" in done.stderr
     assert "model.layers.1.mlp.up_proj.weight" in done.stderr
