@@ -4,7 +4,7 @@ TVM's passes over kernels take most of a compile's time and release the GIL. One
 a CPU keeps all cores busy. All else of a library is one module: its host code, and a GPU's kernels,
 which are text in one source. An object depends on nothing but its module, the target and the code
 generators' versions, whose hash is its key. A library has the same bytes with and without the
-cache.
+cache. Keys are cached as well, by the origins of kernels (`kernels/origins.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.cuda.code import cuda_compiler
 from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm, tvm_ffi
 from mlcc_compiler.kernels import tir_pipeline
+from mlcc_compiler.kernels.origins import origin_of, sources
 from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, GPU_PIPELINE
 from mlcc_compiler.quantization.codec import cores
 from mlcc_targets import Target
@@ -119,22 +120,42 @@ def _unpacked(packed: bytes, folder: Path) -> list[Path]:
 
 
 def key_of(module: ir.IRModule, target: Any, compiler: str = "") -> str:
-    """A hash of a module, its target (TVM's), the device's compiler and what TVM does to both."""
+    """A hash of a module, its target (TVM's), the device's compiler and what TVM does to both.
+
+    The text of kernels takes up to a third of a compile that finds all objects in the cache, so the
+    key of kernels of known origins is in the cache, too.
+    """
     kernels = {v: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
     rest = {v: f for v, f in module.functions.items() if v not in kernels}
     digest = hashlib.sha256()
     for part in (FORMAT, TVM, TVM_FFI, str(target), _passes(), compiler):
         digest.update(part.encode() + b"\0")
     digest.update(tvm.ir.save_json(ir.IRModule(rest, attrs=module.attrs)).encode() + b"\0")
-    for name, kernel in sorted((str(v.name_hint), f) for v, f in kernels.items()):
-        digest.update(f"{name} {_content(kernel)}\0".encode())
-    return digest.hexdigest()
+    named = sorted(((str(v.name_hint), f) for v, f in kernels.items()), key=lambda each: each[0])
+    origins = [origin_of(kernel) for _, kernel in named]
+    if not any(origins):
+        return _digest_of(digest, named, (_content(k) for _, k in named))
+    short = digest.copy()
+    short.update(sources().encode())
+    texts = [text or _content(k) for (_, k), text in zip(named, origins, strict=True)]
+    alias = f"{_digest_of(short, named, texts)}.key"
+    known = KERNELS.load(alias)
+    if known is None:
+        known = _digest_of(digest, named, (_content(k) for _, k in named)).encode()
+        KERNELS.store(alias, known)
+    return known.decode()
+
+
+def _digest_of(digest: Any, kernels: list[tuple[str, Any]], texts: Iterable[str]) -> str:
+    """`digest` after the names and texts of kernels."""
+    for (name, _), text in zip(kernels, texts, strict=True):
+        digest.update(f"{name} {text}\0".encode())
+    return str(digest.hexdigest())
 
 
 def _content(kernel: tirx.PrimFunc) -> str:
     """All of a kernel: TVMScript, and TVM's hash of what the script may leave out, which is too
-    weak alone. JSON takes up to twice the time of both: a fifth of a compile that finds all objects
-    in the cache."""
+    weak alone. JSON takes up to twice the time of both."""
     return f"{tvm_ffi.structural_hash(kernel)} {kernel.script(show_meta=True)}"
 
 

@@ -22,6 +22,7 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.ir.graph import Graph
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import PrimFunc
+from mlcc_compiler.kernels.origins import note
 
 Factory = Callable[..., PrimFunc]
 Emitter = Callable[..., Any]
@@ -84,4 +85,6 @@ class KernelSet:
 @lru_cache(maxsize=1024, typed=True)
 def _built(factory: Factory, device: Any, *arguments: Any) -> PrimFunc:
     """A kernel, also for another set of an equal device: building one takes up to 0.3 s."""
-    return factory(device, *arguments)
+    kernel = factory(device, *arguments)
+    note(kernel, factory, device, *arguments)
+    return kernel

@@ -9,12 +9,15 @@ calls of kernels and knows none by name (`kernels/fused_kernels.py`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.graph import is_call
 from mlcc_compiler.kernels.cpu.linear.amx_outputs import can_write_tiles, fuse_to_tiles
 from mlcc_compiler.kernels.fused_kernels import READS_LAST, fuse_kernels
+from mlcc_compiler.kernels.origins import note_fused
 from mlcc_compiler.passes.rewrite import Rewriter
 
 
@@ -29,7 +32,6 @@ class JoinKernels(Rewriter):
         self.behind: dict[Any, tuple[Any, int]] = {}
         """The variable of a result that is made by a joined call -> that call's result, and where
         in it the former's arrays begin."""
-        self.cached_kernel: dict[tuple[Any, Any, bool], Any] = {}
         self.uses: Counter[Any] = Counter()
         """Of each variable."""
         self.values_of: dict[Any, Any] = {}
@@ -99,11 +101,9 @@ class JoinKernels(Rewriter):
     def _call(self, maker: relax.Call, reader: relax.Call, out: list[Any]) -> relax.Call:
         kernels = self._kernel(maker), self._kernel(reader)
         tiles = can_write_tiles(*kernels) and self._reads_alone(reader)
-        key = (*kernels, tiles)
-        if key not in self.cached_kernel:
-            self.cached_kernel[key] = (fuse_to_tiles if tiles else fuse_kernels)(*kernels)
+        fused = _fused(fuse_to_tiles if tiles else fuse_kernels, *kernels)
         names = [call.args[0].name_hint for call in (maker, reader)]
-        function = self.add(self.cached_kernel[key], "_".join(names))
+        function = self.add(fused, "_".join(names))
         return relax.call_tir(function, self.value(maker.args[1]), out)
 
     def tuple_item(self, expr: relax.TupleGetItem) -> Any:
@@ -118,6 +118,14 @@ class JoinKernels(Rewriter):
             whole, first = self.behind[expr]
             self.values[expr] = self.builder.emit(relax.TupleGetItem(whole, first))
         return super().value(expr)
+
+
+@lru_cache(maxsize=256)
+def _fused(fuse: Callable[[Any, Any], Any], maker: Any, reader: Any) -> Any:
+    """One kernel of two, the same object in every compile of a process."""
+    kernel = fuse(maker, reader)
+    note_fused(kernel, fuse, maker, reader)
+    return kernel
 
 
 def _same_item(value: Any, item: relax.TupleGetItem) -> bool:

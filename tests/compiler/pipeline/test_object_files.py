@@ -38,7 +38,7 @@ def test_a_library_has_the_same_bytes_from_the_cache(
     target: str, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = library(checkpoint, tmp_path / "cold", target)
-    entries = list(cache.folder().iterdir())
+    entries = [path for path in cache.folder().iterdir() if path.suffix != ".key"]
     assert len(entries) > 8 if target == "cpu" else len(entries) == 1
 
     def compiled_again(key: str, code: bytes) -> None:
