@@ -141,8 +141,7 @@ def swift_package(request: pytest.FixtureRequest) -> Any:
     needs.require("swift")
     from tests.helpers.mobile.swift_package import built
 
-    request.getfixturevalue("c_library")  # what it needs, this needs, too
-    return built()
+    return built(request.getfixturevalue("c_library"))
 
 
 class Features:

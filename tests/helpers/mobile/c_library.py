@@ -35,6 +35,11 @@ class Library:
         return self.folder / "mlcc.zip"
 
     @property
+    def parts(self) -> list[Path]:
+        """What `mobile/c/build.py` writes."""
+        return [self.zip, *self.folder.glob("lib*.so")]
+
+    @property
     def program(self) -> Path:
         """`tests/e2e/mobile/host.cc`, compiled."""
         return self.folder / "host"

@@ -1,9 +1,12 @@
-"""The Swift package, built once per test run."""
+"""The Swift package, built once per test run; its programs are kept for later runs."""
 
 from __future__ import annotations
 
+import io
 import runpy
+import shutil
 import subprocess
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +14,15 @@ from typing import Any
 
 from filelock import FileLock
 
+from tests.helpers import shared
+from tests.helpers.mobile.c_library import Library
+
 ROOT = Path(__file__).parents[3]
 SWIFT = ROOT / "mobile" / "swift"
 BUILD: Any = runpy.run_path(str(SWIFT / "build.py"))
+PROGRAMS = BUILD["SCRATCH"].with_name("swift-programs")
+KEPT = ("mlcc-chat", "mlcc-relay")
+"""Programs that tests start without `--long`."""
 SECONDS = 900
 """Bounds a build: a whole one takes half a minute of CPU time."""
 
@@ -38,9 +47,11 @@ class Package:
     def program(
         self, name: str, *words: str, folders: Sequence[Path] = (), configuration: str = "debug"
     ) -> list[str]:
-        """The command of a built program."""
-        path = str(BUILD["SCRATCH"] / configuration / name)
-        found: list[str] = BUILD["command"]([path, *words], folders)
+        """The command of a built program, over the C library of this checkout: one that was kept
+        names that of the checkout in which it was built."""
+        built = PROGRAMS if configuration == "debug" else BUILD["SCRATCH"] / configuration
+        start = ["env", f"LD_LIBRARY_PATH={BUILD['LIBRARIES']}", str(built / name)]
+        found: list[str] = BUILD["command"]([*start, *words], folders)
         return found
 
 
@@ -53,13 +64,44 @@ def run(command: Sequence[str], environment: dict[str, str]) -> str:
     return done.stdout + done.stderr
 
 
-def built() -> Package:
-    """Built in build/mobile, where a later run compiles only what has changed. Several processes
-    may ask."""
-    package, scratch = Package(), BUILD["SCRATCH"]
-    scratch.mkdir(parents=True, exist_ok=True)
-    with FileLock(scratch / "tests.lock"):
-        BUILD["build_library"]()
-        output = package.swift("build")
+def built(library: Library) -> Package:
+    """The package over a copy of the C library, in build/mobile; its programs are built if their
+    sources changed. Several processes may ask."""
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    with FileLock(PROGRAMS / "tests.lock"):
+        BUILD["LIBRARIES"].mkdir(exist_ok=True)
+        for path in library.parts:
+            shutil.copyfile(path, BUILD["LIBRARIES"] / path.name)
+        made_of = _sources()
+        kept = shared.load("swift-programs.zip", made_of)
+        if kept is None:
+            shared.store("swift-programs.zip", made_of, kept := _compiled())
+        with zipfile.ZipFile(io.BytesIO(kept)) as archive:
+            archive.extractall(PROGRAMS)
+        for name in KEPT:
+            (PROGRAMS / name).chmod(0o755)
+    return Package()
+
+
+def _sources() -> list[str | bytes]:
+    """All that the programs are made of: the files of the package, by their places, the header of
+    the C library, and Swift."""
+    folders = ("Sources", "Tests/Relay", "Tests/Measure")
+    found = [path for folder in folders for path in (SWIFT / folder).rglob("*") if path.is_file()]
+    version = run(BUILD["command"](["swiftc", "--version"]), BUILD["environment"]())
+    parts: list[str | bytes] = [version, *shared.texts(ROOT / "mobile" / "c" / "include", "*")]
+    for path in sorted([*found, SWIFT / "Package.swift", SWIFT / "build.py"]):
+        parts += [path.relative_to(SWIFT).as_posix(), path.read_bytes()]
+    return parts
+
+
+def _compiled() -> bytes:
+    """An archive of the programs, by SwiftPM in build/mobile/swift, where a later run compiles only
+    what has changed."""
+    output = Package().swift("build")
     assert "warning:" not in output, output
-    return package
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in KEPT:
+            archive.write(BUILD["SCRATCH"] / "debug" / name, name)
+    return data.getvalue()
