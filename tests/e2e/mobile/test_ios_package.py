@@ -10,8 +10,10 @@ import json
 import plistlib
 import re
 import subprocess
+import sys
 import sysconfig
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,12 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
+from tests.helpers import shared
 from tests.helpers.demo_model import DEMO
 from tests.helpers.mobile import ios_package
 from tests.helpers.mobile.ios_link import LIBRARIES, compile_c, link, names
 from tests.helpers.mobile.python_framework import write_framework
-from tests.helpers.mobile.swift_package import BUILD, run
+from tests.helpers.mobile.swift_package import BUILD, SWIFT, run
 from tests.targets.small_library import inspect
 
 pytestmark = pytest.mark.needs("llvm")
@@ -70,11 +73,30 @@ def check_library(library: Path, platform: str, others: set[str]) -> None:
 
 @pytest.fixture(scope="module")
 def host_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package without the executor, which takes minutes to compile."""
+    """The package without the executor, which takes minutes to compile. Its libraries are kept for
+    later runs."""
     folder = tmp_path_factory.mktemp("ios")
-    python = write_framework(folder, HEADERS)
-    PACKAGE.build(python, folder / "out", tuple(PACKAGE.build_executor.units()))
+    python, write = write_framework(folder, HEADERS), PACKAGE.write_library
+
+    def keep_library(system: str, headers: Path, library: Path, left_out: Any) -> None:
+        shared.keep(library, [system, *_sources()], lambda at: write(system, headers, at, left_out))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PACKAGE, "write_library", keep_library)
+        PACKAGE.build(python, folder / "out", tuple(PACKAGE.build_executor.units()))
     return folder / "out"
+
+
+def _sources() -> list[str | bytes]:
+    """All that the libraries without the executor are made of."""
+    scripts = (
+        SWIFT / "package.py",
+        PACKAGE.C / "build.py",
+        *PACKAGE.build_executor.FOLDER.glob("*.py"),
+    )
+    parts: list[str | bytes] = [path.read_bytes() for path in scripts]
+    parts += [*shared.texts(PACKAGE.C / "src", "*"), *shared.texts(PACKAGE.C / "include", "*")]
+    return [*parts, sys.version, version("ziglang")]
 
 
 def test_the_framework_has_a_part_for_phones_and_one_for_simulators(host_alone: Path) -> None:
