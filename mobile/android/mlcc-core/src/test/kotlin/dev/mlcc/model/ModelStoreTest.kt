@@ -33,14 +33,7 @@ class ModelStoreTest {
     @TempDir
     lateinit var folder: Path
 
-    private val weights = Random(1).nextBytes((2 * CHUNK_BYTES + 5).toInt())
-    private val files = mapOf(
-        "model.so" to Random(2).nextBytes(1000),
-        "additional chat/a%20b+c.jinja" to "hi".encodeToByteArray(),
-        "empty" to ByteArray(0),
-        "weights.safetensors" to weights,
-    )
-    private val server = ModelServer(files.toMutableMap().apply { put(MANIFEST, manifestOf(files)) })
+    private val server = ModelServer(files.toMutableMap().apply { put(MANIFEST, manifest) })
 
     @AfterEach
     fun stop() = server.close()
@@ -155,7 +148,7 @@ class ModelStoreTest {
 
     @Test
     fun `a manifest that is none, or unsound, is refused`() {
-        val sound = manifestOf(files).decodeToString()
+        val sound = manifest.decodeToString()
         val wrong = listOf(
             "<html>Log in to the hotel's network</html>",
             sound.replace("\"name\": \"m\"", "\"name\": \"n\""),
@@ -231,5 +224,17 @@ class ModelStoreTest {
         for (text in listOf(folder.toUri().toString(), folder.toString())) {
             assertEquals(folder, (ModelSource.of(text, store) as ModelSource.Folder).path)
         }
+    }
+
+    /** The files of all tests: hashing them takes half a second. */
+    private companion object {
+        val weights = Random(1).nextBytes((2 * CHUNK_BYTES + 5).toInt())
+        val files = mapOf(
+            "model.so" to Random(2).nextBytes(1000),
+            "additional chat/a%20b+c.jinja" to "hi".encodeToByteArray(),
+            "empty" to ByteArray(0),
+            "weights.safetensors" to weights,
+        )
+        val manifest = manifestOf(files)
     }
 }
