@@ -59,11 +59,13 @@ def needed(file: str) -> frozenset[str]:
 
 
 def beside(file: str) -> list[str]:
-    """The files of one run of vitest. Those that need nothing share one, and those of the page
-    share one with its bundle and Chromium, which would cost as much as the tests of a file do."""
+    """The files of one run of vitest. Those that need nothing share one; those of the page share
+    one with its bundle and Chromium, and those over Node's GPU one with the kernels that its driver
+    compiled, which would cost as much as the tests of a file do."""
     needs = needed(file)
-    if ON_THE_PAGE in needs:
-        return [each for each in FILES if ON_THE_PAGE in needed(each)]
+    for one in (ON_THE_PAGE, OVER_A_SMALL_MODEL):
+        if one in needs:
+            return [each for each in FILES if one in needed(each)]
     return [file] if needs else [each for each in FILES if not needed(each)]
 
 
