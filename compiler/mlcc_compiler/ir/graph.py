@@ -163,6 +163,18 @@ def calls(function: relax.Function) -> Iterator[relax.Call]:
                 yield binding.value
 
 
+def operands(value: Any) -> Iterator[Any]:
+    """The variables, constants and attributes that a binding's value reads, each as often as it
+    does. TVM's own visitor would visit shapes as well."""
+    if isinstance(value, relax.TupleGetItem):
+        yield from operands(value.tuple_value)
+    elif isinstance(value, (relax.Call, relax.Tuple)):
+        for item in value.args if isinstance(value, relax.Call) else value.fields:
+            yield from operands(item)
+    else:
+        yield value
+
+
 def is_call(node: Any, name: str) -> bool:
     """Whether a node is a call of the named operator of TVM."""
     return isinstance(node, relax.Call) and isinstance(node.op, ir.Op) and node.op.name == name

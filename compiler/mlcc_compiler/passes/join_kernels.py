@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from mlcc_compiler.ir._tvm import ir, relax
-from mlcc_compiler.ir.graph import is_call
+from mlcc_compiler.ir.graph import is_call, operands
 from mlcc_compiler.kernels.cpu.linear.amx_outputs import can_write_tiles, fuse_to_tiles
 from mlcc_compiler.kernels.fused_kernels import READS_LAST, fuse_kernels
 from mlcc_compiler.kernels.origins import note_fused
@@ -43,7 +43,7 @@ class JoinKernels(Rewriter):
             for binding in block.bindings:
                 value = binding.value
                 self.values_of[binding.var] = value
-                relax.analysis.post_order_visit(value, self._count)
+                self._count(value)
                 if isinstance(value, relax.TupleGetItem):
                     whole = value.tuple_value
                     if whole in last_of and value.index == len(whole.ty.fields) - 1:
@@ -55,12 +55,11 @@ class JoinKernels(Rewriter):
                 elif is_call(value, "relax.call_tir"):
                     self._note(binding, last_of)
                     last_of[binding.var] = binding.var
-        relax.analysis.post_order_visit(function.body.body, self._count)
+        self._count(function.body.body)
         return list(function.params)
 
-    def _count(self, expr: Any) -> None:
-        if isinstance(expr, relax.Var):
-            self.uses[expr] += 1
+    def _count(self, value: Any) -> None:
+        self.uses.update(each for each in operands(value) if isinstance(each, relax.Var))
 
     def _reads_alone(self, reader: Any) -> bool:
         """Whether nothing else reads the array that a call reads first, in any shape."""
