@@ -95,6 +95,7 @@ def _sources() -> list[str | bytes]:
         *PACKAGE.build_executor.FOLDER.glob("*.py"),
     )
     parts: list[str | bytes] = [path.read_bytes() for path in scripts]
+    parts += shared.texts(PACKAGE.ROOT / "targets" / "mlcc_targets" / "linking", "*.py")
     parts += [*shared.texts(PACKAGE.C / "src", "*"), *shared.texts(PACKAGE.C / "include", "*")]
     return [*parts, sys.version, version("ziglang")]
 
