@@ -279,7 +279,7 @@ test('a whole session by keyboard alone, with the focus always seen', async () =
   await press('Enter');
   expect(await answered(page)).toBe('one');
   expect(await focused(page)).toBe('Message');
-  await page.keyboard.type('think');
+  await page.keyboard.type('wait');
   await press('Enter');
   await press('Escape'); // stops the answer before it begins
   await page.getByRole('button', { name: 'Ask again' }).waitFor();

@@ -138,6 +138,10 @@ function answer(body: Body, signal: AbortSignal | null): Response {
   const lines = [...parts.map((delta) => chunk(delta, null)), chunk({}, endOf(parts)), USAGE];
   const stream = new ReadableStream<Uint8Array>({
     async start(controller) {
+      if (text === 'wait' && !waited) {
+        waited = true;
+        await aborted(signal);
+      }
       for (const line of lines) {
         await new Promise((next) => setTimeout(next, PACE_MS));
         if (signal?.aborted) return controller.error(signal.reason);
@@ -150,6 +154,16 @@ function answer(body: Body, signal: AbortSignal | null): Response {
   return new Response(stream, { headers: { 'content-type': 'text/event-stream' } });
 }
 
+let waited = false;
+
+/** Rejects once a request is aborted. */
+function aborted(signal: AbortSignal | null): Promise<never> {
+  return new Promise((_, reject) => {
+    if (signal?.aborted) reject(signal.reason);
+    signal?.addEventListener('abort', () => reject(signal.reason));
+  });
+}
+
 function textOf(parts: readonly Part[]): string {
   return parts.map(({ text = '' }) => text).join('');
 }
@@ -159,6 +173,7 @@ type Delta = Record<string, unknown>;
 function partsOf(body: Body, role: string, content: string): Delta[] {
   if (role === 'tool') return [{ content: `It is ${content}.` }];
   if (content.startsWith('say ')) return [{ content: content.slice(4) }];
+  if (content === 'wait') return [{ content: 'Here.' }]; // the first one is never answered
   if (content === 'think') {
     return [{ reasoning_content: 'Let me ' }, { reasoning_content: '*see*.' }, { content: '4' }];
   }
