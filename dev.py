@@ -250,8 +250,8 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """Of what is run here. Who wants no bytecode beside sources finds it in build/: tests start
-    hundreds of Pythons, and each would compile all that it imports."""
+    """Variables of the commands run here. If no bytecode may lie beside sources, it goes to build/:
+    tests start hundreds of Pythons, and each would compile all that it imports."""
     found = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     found.setdefault("GLIBC_TUNABLES", HUGE_PAGES)
     if found.pop("PYTHONDONTWRITEBYTECODE", ""):

@@ -22,7 +22,7 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.ir.graph import Graph
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import PrimFunc
-from mlcc_compiler.kernels.origins import note
+from mlcc_compiler.kernels.origins import record_origin
 
 Factory = Callable[..., PrimFunc]
 Emitter = Callable[..., Any]
@@ -86,5 +86,5 @@ class KernelSet:
 def _built(factory: Factory, device: Any, *arguments: Any) -> PrimFunc:
     """A kernel, also for another set of an equal device: building one takes up to 0.3 s."""
     kernel = factory(device, *arguments)
-    note(kernel, factory, device, *arguments)
+    record_origin(kernel, factory, device, *arguments)
     return kernel

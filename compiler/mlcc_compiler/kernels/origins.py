@@ -33,20 +33,20 @@ _origins: dict[Any, tuple[Any, str]] = {}
 """The body of a kernel -> the kernel and its origin, of the last `_MOST` kernels."""
 
 
-def note(kernel: Any, factory: Callable[..., Any], *arguments: Any) -> None:
-    """Remember the origin of a kernel, if all arguments can be spelled."""
+def record_origin(kernel: Any, factory: Callable[..., Any], *arguments: Any) -> None:
+    """Remember the origin of a kernel, if all arguments have a `canonical_text`."""
     try:
-        origin = spelled((factory, *arguments))
+        origin = canonical_text((factory, *arguments))
     except TypeError:
         return
     _keep(kernel, origin)
 
 
-def note_fused(kernel: Any, fuse: Callable[..., Any], *parts: Any) -> None:
+def record_fused_origin(kernel: Any, fuse: Callable[..., Any], *parts: Any) -> None:
     """Remember that `fuse` made a kernel of others, if their origins are known."""
     origins = [origin_of(part) for part in parts]
     if None not in origins:
-        _keep(kernel, f"{spelled(fuse)}{origins}")
+        _keep(kernel, f"{canonical_text(fuse)}{origins}")
 
 
 def origin_of(kernel: Any) -> str | None:
@@ -69,24 +69,26 @@ def _keep(kernel: Any, origin: str) -> None:
     _origins[kernel.body] = kernel, hashlib.sha256(origin.encode()).hexdigest()
 
 
-def spelled(value: Any) -> str:
+def canonical_text(value: Any) -> str:
     """A text that is the same in every process and differs where a value does, of numbers, texts,
     mlcc's functions, and collections and mlcc's dataclasses of these. Raises TypeError for others.
     """
     if value is None or type(value) in (bool, int, float, str, bytes):
         return f"{type(value).__name__} {value!r}"
     if type(value) in (tuple, list):
-        return f"({', '.join(map(spelled, value))})"
+        return f"({', '.join(map(canonical_text, value))})"
     if isinstance(value, Set):
-        return f"{{{', '.join(sorted(map(spelled, value)))}}}"
+        return f"{{{', '.join(sorted(map(canonical_text, value)))}}}"
     if isinstance(value, Mapping):
-        return spelled({spelled(key) + ": " + spelled(item) for key, item in value.items()})
+        return canonical_text(
+            {canonical_text(key) + ": " + canonical_text(item) for key, item in value.items()}
+        )
     if isinstance(value, FunctionType) and _is_ours(value):
         return f"{value.__module__}.{value.__qualname__}"
     if is_dataclass(value) and _is_ours(type(value)):
         kind, items = type(value), [getattr(value, field.name) for field in fields(value)]
-        return f"{kind.__module__}.{kind.__qualname__}{spelled(items)}"
-    raise TypeError(f"{value!r} has no spelling")
+        return f"{kind.__module__}.{kind.__qualname__}{canonical_text(items)}"
+    raise TypeError(f"{value!r} has no canonical text")
 
 
 def _is_ours(value: Any) -> bool:

@@ -17,7 +17,7 @@ from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.graph import is_call, operands
 from mlcc_compiler.kernels.cpu.linear.amx_outputs import can_write_tiles, fuse_to_tiles
 from mlcc_compiler.kernels.fused_kernels import READS_LAST, fuse_kernels
-from mlcc_compiler.kernels.origins import note_fused
+from mlcc_compiler.kernels.origins import record_fused_origin
 from mlcc_compiler.passes.rewrite import Rewriter
 
 
@@ -123,7 +123,7 @@ class JoinKernels(Rewriter):
 def _fused(fuse: Callable[[Any, Any], Any], maker: Any, reader: Any) -> Any:
     """One kernel of two, the same object in every compile of a process."""
     kernel = fuse(maker, reader)
-    note_fused(kernel, fuse, maker, reader)
+    record_fused_origin(kernel, fuse, maker, reader)
     return kernel
 
 

@@ -93,7 +93,7 @@ def rounded(isa: Isa, name: str) -> Any:
     function = getattr(avx512, name)
 
     def body(x: Any, y: Any) -> None:
-        with imported(avx512.EXP2_IR), T.serial(SIZE // 16) as i:
+        with imported(avx512.AVX512_IR), T.serial(SIZE // 16) as i:
             store(y, function(x[span(i * 16, 16)]), span(i * 16, 16))
 
     return kernel(body, x=f32(SIZE // 16 * 16), y=f32(SIZE // 16 * 16))

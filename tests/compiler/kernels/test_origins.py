@@ -33,7 +33,7 @@ FOLDERS = {"mlcc": "runtime", "mlcc_compiler": "compiler", "mlcc_targets": "targ
 def rms_norm(width: int, eps: float = 1e-5, known: bool = True) -> Any:
     made = norm.rms_norm(isa.AVX2, (width,), (width,), eps, 0.0)
     if known:
-        origins.note(made, norm.rms_norm, isa.AVX2, (width,), (width,), eps, 0.0)
+        origins.record_origin(made, norm.rms_norm, isa.AVX2, (width,), (width,), eps, 0.0)
     return made
 
 
@@ -54,10 +54,12 @@ def named(kernel: Any) -> ir.IRModule:
         (linear, Gpu(), 64, scheme("t4_g32"), {"a", "b"}, None, False),
     ],
 )
-def test_different_arguments_are_spelled_differently(other: Any) -> None:
+def test_different_arguments_have_different_texts(other: Any) -> None:
     one = (linear, isa.AVX2, 64, scheme("t4_g32"), {"b", "a"}, None, False)
     same = (linear, replace(isa.AVX2), 64, scheme("t4_g32"), {"a", "b"}, None, False)
-    assert origins.spelled(one) == origins.spelled(same) != origins.spelled(other)
+    assert (
+        origins.canonical_text(one) == origins.canonical_text(same) != origins.canonical_text(other)
+    )
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,16 @@ class OfTests:
 
 
 @pytest.mark.parametrize("value", [lambda: 1, rms_norm, OfTests(1), object(), OfTests])
-def test_what_may_differ_under_one_name_has_no_spelling(value: Any) -> None:
-    with pytest.raises(TypeError, match="no spelling"):
-        origins.spelled((1, value))
+def test_what_may_differ_under_one_name_has_no_text(value: Any) -> None:
+    with pytest.raises(TypeError, match="no canonical text"):
+        origins.canonical_text((1, value))
 
 
-def test_a_replaced_function_has_no_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_function_has_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced = norm.rms_norm
     monkeypatch.setattr(norm, "rms_norm", rms_norm)
-    with pytest.raises(TypeError, match="no spelling"):
-        origins.spelled(replaced)
+    with pytest.raises(TypeError, match="no canonical text"):
+        origins.canonical_text(replaced)
 
 
 def test_a_key_is_the_same_with_and_without_an_origin() -> None:
@@ -92,7 +94,7 @@ def test_a_changed_constant_of_a_factory_is_noticed() -> None:
     kernels = [rms_norm(width, known=False) for width in (64, 128)]
     found = set()
     for kernel in kernels:
-        origins.note(kernel, norm.rms_norm, isa.AVX2)
+        origins.record_origin(kernel, norm.rms_norm, isa.AVX2)
         found.add(origins.origin_of(kernel))
     assert len(found) == 2
 
@@ -100,10 +102,10 @@ def test_a_changed_constant_of_a_factory_is_noticed() -> None:
 def test_a_fused_kernel_has_the_origins_of_both() -> None:
     first, second = rms_norm(64), quantize_rows(isa.AVX2, 64, 32, 32)
     fused = fuse_kernels(first, second)
-    origins.note_fused(fused, fuse_kernels, first, second)
+    origins.record_fused_origin(fused, fuse_kernels, first, second)
     assert origins.origin_of(fused) is None  # nothing is known of the second
-    origins.note(second, quantize_rows, isa.AVX2, 64, 32, 32)
-    origins.note_fused(fused, fuse_kernels, first, second)
+    origins.record_origin(second, quantize_rows, isa.AVX2, 64, 32, 32)
+    origins.record_fused_origin(fused, fuse_kernels, first, second)
     assert origins.origin_of(fused)
     assert origins.origin_of(fused.with_attr("tirx.noalias", False)) != origins.origin_of(fused)
 

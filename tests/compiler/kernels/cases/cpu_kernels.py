@@ -18,7 +18,7 @@ from mlcc.util.machine import cpu_features, machine
 from mlcc_compiler.ir._tvm import tirx, tvm
 from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.origins import note
+from mlcc_compiler.kernels.origins import record_origin
 from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 from mlcc_compiler.object_files import compile_kernels, key_of
 from mlcc_targets.linking.native_library import link_for
@@ -105,7 +105,7 @@ def loaded(kernel: tirx.PrimFunc, options: Options) -> Any:
 def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) -> Any:
     """`factory(isa, *arguments)`, ready to be called."""
     kernel = factory(cpu.isa, *arguments)
-    note(kernel, factory, cpu.isa, *arguments)
+    record_origin(kernel, factory, cpu.isa, *arguments)
     return loaded(kernel, cpu.target)
 
 

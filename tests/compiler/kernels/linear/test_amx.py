@@ -70,7 +70,7 @@ def tiled(bits: Any) -> Any:
 
 
 def untiled(tiles: Any, n: int, k: int) -> Any:
-    """The other way round."""
+    """Rows of the bf16 in tiles."""
     return tiles.reshape(-1, k // 32, 16, 32).swapaxes(1, 2).reshape(-1, k)[:n]
 
 
@@ -432,7 +432,7 @@ def check_fused(
             continue
         (result,) = lt.call(after, [y], [((n, inner), "float32")])
         assert (few == 77).all()
-        if kind in ("silu", "gelu_tanh"):
+        if kind in ("silu", "gelu_tanh", "sigmoid"):
             error = np.abs(floats(untiled(many, n, inner)) - result)
             assert (error <= np.abs(result) * (2**-8 + 1.6e-4) + 1e-30).all()
             continue

@@ -32,7 +32,7 @@ from mlcc_compiler.kernels.cpu.attention.blocking import (
     Tile,
 )
 from mlcc_compiler.kernels.cpu.isa import amx
-from mlcc_compiler.kernels.cpu.isa.avx512 import EXP2_IR, any_above, exp2
+from mlcc_compiler.kernels.cpu.isa.avx512 import AVX512_IR, any_above, exp2
 from mlcc_compiler.kernels.cpu.isa.bf16_pairs import halves, pair
 from mlcc_compiler.kernels.cpu.isa.vector_math import (
     Registers,
@@ -63,7 +63,7 @@ class AmxTile(Bf16Tile):
             store(scratch.total, sum_lanes(scratch.tiles.totals[r, span(0, LANES)]), r)
 
     def instructions(self) -> AbstractContextManager[None]:
-        return amx.imported(EXP2_IR)
+        return amx.imported(AVX512_IR)
 
     def for_rows(self, tile: Tile, attend: Callable[[Expr, Expr], None]) -> None:
         with T.serial(T.floordiv(tile.rows + (TILE_ROWS - 1), TILE_ROWS)) as i:

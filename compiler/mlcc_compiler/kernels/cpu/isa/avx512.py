@@ -2,7 +2,7 @@
 
 VREDUCEPS takes the whole part off and VSCALEFPS multiplies by a power of two, so 2 ** x is seven
 instructions where `exp2_falling` is eleven. VRCP14PS takes 2 cycles where a division takes 16.
-Rounded for bf16, not for float32. Kernels call functions given as LLVM IR text (`EXP2_IR`), which
+Rounded for bf16, not for float32. Kernels call functions given as LLVM IR text (`AVX512_IR`), which
 are inlined. For CPUs with AVX512DQ only.
 """
 
@@ -46,7 +46,7 @@ _RECIPROCAL = "llvm.x86.avx512.rcp14.ps.512"
 _MOST = 126.0
 """VSCALEFPS takes hundreds of cycles for a result that is not normal. Lanes that are masked out do
 not."""
-EXP2_IR = f"""
+AVX512_IR = f"""
 define linkonce_odr hidden {_KIND} @mlcc_exp2({_KIND} %x) alwaysinline {{
   %f = call {_KIND} @{_REDUCE}({_KIND} %x, i32 {_FLOOR}, {_KIND} undef, i16 -1, i32 4)
 {_horner()}
@@ -86,7 +86,7 @@ def exp2(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e**-x) of f32x16 within 1.6e-4 of itself; 0 below -89, of NaN NaN."""
+    """1 / (1 + e**-x) of f32x16 within a relative 1.6e-4, or 1.2e-38; NaN of NaN."""
     return T.call_extern("float32x16", "mlcc_sigmoid", x)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels.cpu.isa import amx
 from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS, Activation, gelu_tanh, silu
-from mlcc_compiler.kernels.cpu.isa.avx512 import EXP2_IR, sigmoid
+from mlcc_compiler.kernels.cpu.isa.avx512 import AVX512_IR, sigmoid
 from mlcc_compiler.kernels.cpu.isa.bf16_pairs import halves
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
@@ -78,7 +78,7 @@ def _fused(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, kind: str, fac
         AmxGemm(read, inner // amx.SIDE, x, finish).emit(B.bind(squares * amx.SIDE))
 
     shape = (T.int64(), TILE)
-    many = amx_kernel(isa, parts, k, bias, shape, "uint16", body, EXP2_IR)
+    many = amx_kernel(isa, parts, k, bias, shape, "uint16", body, AVX512_IR)
     few = linear_few(isa, parts, k, bias, "float32")
     shared = zip(few.params[few_inputs(parts) : -1], many.params[1:-1], strict=True)
     return few_or_many(parts, few, many, dict(shared))
