@@ -118,6 +118,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "NVFP4 weights, kept": ("nvfp4-kept",),
     "float16 KV cache": ("f16-kv",),
     "8-bit KV cache: `--kv int8`": ("int8-kv",),
+    "KV cache of 8-bit floats: `--kv fp8`": ("fp8-kv",),
     "sliding window": ("window",),
     "experts larger than memory": ("streamed",),
     "continuous batching": ("batching",),

@@ -74,7 +74,7 @@ class Options:
             "--adapter-rank": self.adapters,
             "--bits": self.bits,
             "--calibrate": None if self.calibrate == NOTHING else self.calibrate,
-            "--kv": "int8" if self.kv == "int8" else None,
+            "--kv": self.kv if self.kv in ("int8", "fp8") else None,
             "--max-rows": self.max_rows,
             "--mtp": self.mtp or None,
             "--draft-head": self.draft_head,

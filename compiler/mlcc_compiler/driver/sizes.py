@@ -12,7 +12,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.driver.encoder_plan import ENCODER_BATCH
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import Traced
-from mlcc_compiler.ir.layout import INT8, INT8_WORDS
+from mlcc_compiler.ir.layout import FP8_WORDS, INT8, INT8_WORDS
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.registry import extends_context, max_context
 from mlcc_compiler.options import Options
@@ -94,6 +94,13 @@ def _dtype(target: Target, options: Options) -> str:
         raise UnsupportedError(
             f"--kv f16: target '{target.name}' has no float16 here; use --kv int8 or --kv f32"
         )
+    if options.kv == "fp8":
+        if not target.limits.get("e4m3"):
+            raise UnsupportedError(
+                f"--kv fp8: target '{target.name}' has no 8-bit floats; use --kv int8, which has "
+                "as many bytes and a smaller error"
+            )
+        return FP8_WORDS
     if options.kv == "int8":
         return INT8_WORDS if target.generator else INT8
     return KV_DTYPES[options.kv]

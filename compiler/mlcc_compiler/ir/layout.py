@@ -20,13 +20,15 @@ from mlcc_compiler.quantization.quantized import Quantized
 
 Array = npt.NDArray[Any]
 
-INT8, INT8_WORDS = "int8", "int8x4"
+INT8, INT8_WORDS, FP8_WORDS = "int8", "int8x4", "float8_e4m3x4"
 """8-bit pages, as a kernel set reads them: bytes, or four in a u32 word, the first lowest (WGSL has
-32-bit types only). In memory they are the same on every device that runs here.
+32-bit types only). In memory integers are the same on every device that runs here. FP8_WORDS are
+8-bit floats (E4M3; Micikevicius et al., 2022).
 """
 INT8_FORMS = frozenset({INT8, INT8_WORDS})
-"""8-bit page dtypes. Numbers are multiplied by the scale of their token and head: the largest
-magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022).
+"""Page dtypes of 8-bit integers. Numbers are multiplied by the scale of their token and head: the
+largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022), of 8-bit floats by
+448, their largest number.
 """
 
 
@@ -36,7 +38,7 @@ class AttentionShape(PagedRecord):
 
     operator: ClassVar = "attention"
     append: ClassVar = "append_kv"
-    tensors: ClassVar = ("kv", "kv_scale")
+    tensors: ClassVar = ("kv", "kv_scale", "kv_scale_fp8")
     heads: int
     kv_heads: int
     head_dim: int
@@ -88,15 +90,16 @@ class AttentionShape(PagedRecord):
         """Pages of keys and values, sliding if there is a window; 8-bit pages have scales."""
         kind = "window" if self.slides else "paged"
         rows, dim = (2, self.kv_heads, page_size), self.head_dim
-        name, scale = self.tensors
+        name, scale, fp8_scale = self.tensors
         if dtype == INT8:
             tensors = [CacheTensor(name, (*rows, dim), "int8")]
-        elif dtype == INT8_WORDS:
+        elif dtype in (INT8_WORDS, FP8_WORDS):
             tensors = [CacheTensor(name, (*rows, dim // 4), "uint32")]
         else:
             tensors = [CacheTensor(name, (*rows, dim), dtype)]
-        if dtype in INT8_FORMS:
-            tensors.append(CacheTensor(scale, rows, "float32"))
+        if dtype in INT8_FORMS or dtype == FP8_WORDS:
+            name = fp8_scale if dtype == FP8_WORDS else scale
+            tensors.append(CacheTensor(name, rows, "float32"))
         window = self.window if self.slides else None
         return CacheSpec(CacheGroup(kind, page_size, window), tuple(tensors))
 
@@ -114,7 +117,7 @@ class KvLayout:
 
     page_size: int
     dtype: str
-    """A float dtype, `INT8` or `INT8_WORDS`."""
+    """A float dtype, `INT8`, `INT8_WORDS` or `FP8_WORDS`."""
     kv_heads: int
     head_dim: int
     step: StepLayout
@@ -122,8 +125,18 @@ class KvLayout:
 
     @property
     def is_int8(self) -> bool:
-        """Whether pages are 8-bit, with scales."""
+        """Whether pages are 8-bit integers, with scales."""
         return self.dtype in INT8_FORMS
+
+    @property
+    def is_fp8(self) -> bool:
+        """Whether pages are 8-bit floats, with scales."""
+        return self.dtype == FP8_WORDS
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether pages are 8-bit."""
+        return self.is_int8 or self.is_fp8
 
     @property
     def tensors(self) -> tuple[CacheTensor, ...]:
@@ -138,7 +151,8 @@ class KvLayout:
         _, kv_heads, page_size, width = pages.shape
         dtype = pages.dtype
         if scales and dtype == "uint32":
-            dtype, width = INT8_WORDS, 4 * width
+            dtype = FP8_WORDS if scales[0].name.endswith("_fp8") else INT8_WORDS
+            width = 4 * width
         return cls(page_size, dtype, kv_heads, width, layout.step, layout.group)
 
 

@@ -15,21 +15,25 @@ from mlcc.artifact.schema import CacheInfo
 from mlcc.engine.migration import Identity
 from mlcc.errors import UnsupportedError
 
-KV_DTYPES = {"f16": "float16", "f32": "float32", "int8": "int8"}
-"""Values of `--kv`, and their dtypes in the manifest; int8 has a float32 scale per token
-and head."""
+KV_DTYPES = {"f16": "float16", "f32": "float32", "int8": "int8", "fp8": "fp8"}
+"""Values of `--kv`, and their dtypes in the manifest; int8 and fp8 (E4M3) have a float32 scale per
+token and head."""
+_SCALES = {"kv_scale": "int8", "kv_scale_fp8": "fp8"}
+"""Tensors of scales, and what they scale (GPUs pack four numbers in a word)."""
 _TOKENIZER = "tokenizer.json"
 
 
 def kv_dtype(cache: CacheInfo) -> str:
-    """The dtypes of a cache group as text; int8 if it has scales (GPUs pack four in a word)."""
+    """The dtypes of a cache group as text; int8 or fp8 if it has scales."""
     kinds = dict.fromkeys(tensor.dtype for tensor in cache.tensors)
-    return "int8 with scales" if has_scales(cache) else ", ".join(kinds) or "none"
+    scaled = scaled_dtype(cache)
+    return f"{scaled} with scales" if scaled else ", ".join(kinds) or "none"
 
 
-def has_scales(cache: CacheInfo) -> bool:
-    """Whether a group is quantized to 8 bits."""
-    return any(tensor.name.startswith("kv_scale.") for tensor in cache.tensors)
+def scaled_dtype(cache: CacheInfo) -> str | None:
+    """ "int8" or "fp8" if a group is quantized to 8 bits."""
+    names = (tensor.name.partition(".")[0] for tensor in cache.tensors)
+    return next((_SCALES[name] for name in names if name in _SCALES), None)
 
 
 def check_kv(manifest: Manifest, wanted: str | None) -> None:
@@ -39,7 +43,7 @@ def check_kv(manifest: Manifest, wanted: str | None) -> None:
     if wanted not in KV_DTYPES:
         raise UnsupportedError(f"--kv {wanted!r:.40}: use one of {', '.join(KV_DTYPES)}")
     of = [cache for cache in manifest.caches if cache.kind != "state"]
-    found = ["int8" if has_scales(cache) else cache.tensors[0].dtype for cache in of]
+    found = [scaled_dtype(cache) or cache.tensors[0].dtype for cache in of]
     names = {dtype: name for name, dtype in KV_DTYPES.items()}
     if any(dtype != KV_DTYPES[wanted] for dtype in found) or not found:
         kinds = " and ".join(names.get(dtype, dtype) for dtype in dict.fromkeys(found))

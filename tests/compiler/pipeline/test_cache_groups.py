@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.artifact.kv_format import has_scales, kv_dtype
+from mlcc.artifact.kv_format import kv_dtype, scaled_dtype
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.compile import exact_matrices
 from mlcc_compiler.ir.caches import Caches
-from mlcc_compiler.ir.layout import INT8, INT8_WORDS
+from mlcc_compiler.ir.layout import FP8_WORDS, INT8, INT8_WORDS
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
@@ -103,12 +103,16 @@ def test_deepseek_keeps_one_latent_a_token_and_layer() -> None:
 
 def test_latents_have_no_8_bit_pages() -> None:
     traced = trace(build_model(DEEPSEEK_V2_LITE, CONTEXT).model)
-    with pytest.raises(UnsupportedError, match="--kv int8: pages of latents"):
-        caches_of(traced.module, PAGE, INT8)
+    for dtype, name in ((INT8, "int8"), (FP8_WORDS, "fp8")):
+        with pytest.raises(UnsupportedError, match=f"--kv {name}: pages of latents"):
+            caches_of(traced.module, PAGE, dtype)
 
 
-@pytest.mark.parametrize("dtype, kept", [(INT8, "int8"), (INT8_WORDS, "uint32")])
-def test_8_bit_pages_of_windows_too(dtype: str, kept: str) -> None:
+@pytest.mark.parametrize(
+    "dtype, kept, name",
+    [(INT8, "int8", "int8"), (INT8_WORDS, "uint32", "int8"), (FP8_WORDS, "uint32", "fp8")],
+)
+def test_8_bit_pages_of_windows_too(dtype: str, kept: str, name: str) -> None:
     """Codes (in words for GPUs) and a scale for each token and head; both groups have the same
     layout."""
     found = caches_of(trace(build_model(GEMMA_3_270M, 4096).model).module, PAGE, dtype)
@@ -118,7 +122,7 @@ def test_8_bit_pages_of_windows_too(dtype: str, kept: str) -> None:
         assert (numbers.dtype, scales.dtype) == (kept, "float32")
         assert scales.shape == ("num_pages", *numbers.shape[1:-1])
         assert info.bytes_per_page == len(info.layers) * 2 * PAGE * (256 + 4)
-        assert has_scales(info) and kv_dtype(info) == "int8 with scales"
+        assert scaled_dtype(info) == name and kv_dtype(info) == f"{name} with scales"
 
 
 def test_unquantized_tensors_are_reported_in_bytes() -> None:

@@ -31,6 +31,8 @@ def attention(
     """Append keys and values to the pages (8-bit ones if they have scales), then attend, after
     attention sinks if there are any. `shared` keys and values are in the pages already."""
     pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
+    if scales is None and "kv_scale_fp8" in cache.tensors:
+        pages, scales = pages.view(np.uint8), cache.tensors["kv_scale_fp8"]
     sinks = list(rest)
     if not shared:
         *sinks, k, v = rest
@@ -46,7 +48,8 @@ def append_kv(
     k: Array, v: Array, token_slots: Array, pages: Array, scales: Array | None = None
 ) -> Array:
     """Write k, v [n, kv_heads, head_dim] into pages [p, 2, kv_heads, page_size, head_dim], rounded
-    by `round_heads` where there are scales [p, 2, kv_heads, page_size]."""
+    where there are scales [p, 2, kv_heads, page_size]: by `round_heads`, of bytes by
+    `round_heads_fp8`."""
     page_size = pages.shape[3]
     for i, slot in enumerate(token_slots):
         if slot >= 0:
@@ -55,7 +58,8 @@ def append_kv(
                 if scales is None:
                     pages[page, which, :, offset] = x[i]
                 else:
-                    found = round_heads(x[i])
+                    rounded = round_heads_fp8 if pages.dtype == np.uint8 else round_heads
+                    found = rounded(x[i])
                     pages[page, which, :, offset], scales[page, which, :, offset] = found
     return pages
 
@@ -67,11 +71,40 @@ def round_heads(x: Array) -> tuple[Array, Array]:
     In float32, to the nearest even. What is below 2 ** -119 becomes 0. A head with anything that is
     not finite gets zeros and a scale that is not finite, so that it reads as NaN.
     """
+    small, scales = _scaled_heads(x, 127)
+    return np.rint(small), scales
+
+
+def round_heads_fp8(x: Array) -> tuple[Array, Array]:
+    """Likewise the codes of 8-bit floats (E4M3; Micikevicius et al., 2022) as bytes: the scale is
+    the largest magnitude divided by 448. To the nearest, ties to even."""
+    small, scales = _scaled_heads(x, 448)
+    magnitude = np.minimum(np.abs(small), np.float32(448))
+    _, exponents = np.frexp(magnitude)
+    unit = np.ldexp(np.float32(1), np.maximum(exponents - 1, -6) - 3)  # of three bits of fraction
+    codes = np.searchsorted(E4M3[:127], np.rint(magnitude / unit) * unit)
+    return (codes + 128 * np.signbit(small)).astype(np.uint8), scales
+
+
+def _scaled_heads(x: Array, largest_code: float) -> tuple[Array, Array]:
+    """Numbers in steps of their scale, and the scales."""
     largest = np.abs(x.astype(np.float32)).max(-1)
     rounds = np.isfinite(largest) & (largest >= np.float32(2.0**-119))
-    factor = np.float32(127) / np.where(rounds, largest, 1).astype(np.float32)
+    factor = np.float32(largest_code) / np.where(rounds, largest, 1).astype(np.float32)
     small = np.where(rounds[..., None], x, 0).astype(np.float32) * factor[..., None]
-    return np.rint(small), largest / np.float32(127)
+    return small, largest / np.float32(largest_code)
+
+
+def _e4m3() -> Array:
+    """The numbers of all codes: a sign, four bits of exponent, three of fraction."""
+    exponent, fraction = np.divmod(np.arange(128), 8)
+    normal = np.ldexp(1 + fraction / 8, exponent - 7)
+    positive = np.where(exponent == 0, fraction / 512, normal)
+    positive[127] = np.nan
+    return np.concatenate([positive, -positive]).astype(np.float32)
+
+
+E4M3 = _e4m3()
 
 
 def paged_attention(
@@ -117,6 +150,8 @@ def gather_kv(
     at, page_size = np.arange(count), pages.shape[3]
     page, offset = own[at // page_size], at % page_size
     found = pages[page, which, :, offset]
+    if found.dtype == np.uint8:
+        found = E4M3[found]
     if scales is not None:
         found = found * scales[page, which, :, offset][..., None]
     return np.ascontiguousarray(found.swapaxes(0, 1))

@@ -14,7 +14,7 @@ from mlcc.device.reference import attention as twin
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, BatchWriter, Cache, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
-from mlcc_compiler.ir.layout import INT8_FORMS, INT8_WORDS, AttentionShape, KvLayout
+from mlcc_compiler.ir.layout import FP8_WORDS, INT8_FORMS, INT8_WORDS, AttentionShape, KvLayout
 from tests.compiler.kernels.cases.step import BOUNDS, GARBAGE, layout_of
 
 MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (1, 200), (40, 130), (64, 64), (3, 300))
@@ -91,7 +91,7 @@ class Inputs:
     def tensors(self) -> list[Any]:
         pages = [self.pages]
         if self.scales is not None:
-            words = self.case.dtype == INT8_WORDS
+            words = self.case.dtype in (INT8_WORDS, FP8_WORDS)
             pages = [self.pages.view(np.uint32) if words else self.pages, self.scales]
         return [self.q, *pages, np.frombuffer(self.batch.words, np.int32)]
 
@@ -163,12 +163,12 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0, prompts:
     slid = [int(pages - rng.integers(0, min(pages, 2) + 1)) for pages in unseen]
     counts = [-(-keys // case.page) for _, keys in sequences]
     free = rng.permutation(sum(counts) + 7).tolist()
-    is_int8 = case.dtype in INT8_FORMS
+    is_fp8 = case.dtype == FP8_WORDS
+    is_8_bit = is_fp8 or case.dtype in INT8_FORMS
+    kept = ("uint8" if is_fp8 else "int8") if is_8_bit else case.dtype
     shape = (len(free), 2, case.kv_heads, case.page)
-    pages = np.full(
-        (*shape, case.dim), 99 if is_int8 else np.nan, "int8" if is_int8 else case.dtype
-    )
-    scales = np.full(shape, np.nan, np.float32) if is_int8 else None
+    pages = np.full((*shape, case.dim), 99 if is_8_bit else np.nan, kept)
+    scales = np.full(shape, np.nan, np.float32) if is_8_bit else None
     poisoned = [free.pop() for _ in range(7)]
     lists = []
     for s, (_, keys) in enumerate(sequences):
@@ -178,7 +178,8 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0, prompts:
             used = min(case.page, keys - i * case.page)
             values = rng.standard_normal((2, case.kv_heads, used, case.dim))
             if scales is not None:
-                values, scales[ids[i - slid[s]], :, :, :used] = twin.round_heads(values)
+                rounded = twin.round_heads_fp8 if is_fp8 else twin.round_heads
+                values, scales[ids[i - slid[s]], :, :, :used] = rounded(values)
             pages[ids[i - slid[s]], :, :, :used] = values
     batch = _step(case, sequences, lists, poisoned, rng, prompts)
     count = batch.num_tokens + padding

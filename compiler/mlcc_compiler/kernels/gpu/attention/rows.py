@@ -9,7 +9,7 @@ from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.attention.sequences import VECTOR, load_vector
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.kv_cache.int8 import signed_bytes
+from mlcc_compiler.kernels.gpu.kv_cache.quantized import numbers_of
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind
 
 
@@ -20,11 +20,11 @@ class Rows:
         kept, *_ = layout.tensors
         self.to_value = layout.kv_heads * layout.page_size
         count = pages.shape[0] * (2 * self.to_value)
-        self._gpu, self._scaled = gpu, layout.is_int8
+        self._gpu, self._layout, self._scaled = gpu, layout, layout.has_scales
         self._buffer = T.decl_buffer((count, kept.shape[-1]), kept.dtype, data=pages.data)
         for each in scales:
             self._scales = T.decl_buffer((count,), "float32", data=each.data)
-        self.step = VECTOR if layout.is_int8 else 1
+        self.step = VECTOR if layout.has_scales else 1
         """Neighbouring numbers that `load` gives at once."""
 
     def vector(self, row: Expr, at: Expr) -> Local:
@@ -32,7 +32,7 @@ class Rows:
         if not self._scaled:
             return load_vector(self._buffer, row, at)
         cells = Local(VECTOR)
-        for x, value in enumerate(signed_bytes(self._gpu, bind(self._buffer[row, at]))):
+        for x, value in enumerate(self._numbers(row, at)):
             cells[x] = value
         return cells
 
@@ -53,8 +53,12 @@ class Rows:
         """`step` numbers of a row as float32, from `d` on."""
         if not self._scaled:
             return [self._buffer[row, d].astype("float32")]
-        scale, word = bind(self._scales[row]), bind(self._buffer[row, d // VECTOR])
-        return [value * scale for value in signed_bytes(self._gpu, word)]
+        scale = bind(self._scales[row])
+        return [value * scale for value in self._numbers(row, d // VECTOR)]
+
+    def _numbers(self, row: Expr, at: Expr) -> list[Expr]:
+        """The numbers of a word."""
+        return numbers_of(self._gpu, self._layout, bind(self._buffer[row, at]))
 
 
 def scaled(value: Expr, scale: Expr | None) -> Expr:

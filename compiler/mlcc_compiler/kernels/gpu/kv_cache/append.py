@@ -28,7 +28,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise.activation import each_element
 from mlcc_compiler.kernels.gpu.elementwise.norm import each_lane, row_factor
 from mlcc_compiler.kernels.gpu.elementwise.rope import turned
-from mlcc_compiler.kernels.gpu.kv_cache.int8 import LANES, RoundedHead, append_int8
+from mlcc_compiler.kernels.gpu.kv_cache.quantized import LANES, RoundedHead, append_quantized
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.kernels.step_arguments import rotated_arguments
@@ -44,10 +44,10 @@ def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages) -> pages, in place.
 
     Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nothing. 8-bit
-    pages also have scales: `append_int8`.
+    pages also have scales: `append_quantized`.
     """
-    if layout.is_int8:
-        return append_int8(gpu, layout)
+    if layout.has_scales:
+        return append_quantized(gpu, layout)
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
 
     def body(k: Expr, v: Expr, slots: Expr, pages: Expr) -> None:
@@ -80,7 +80,7 @@ def rotate_and_append(
     teams, parts = gpu.threads // lanes, heads + 2 * kv_heads
 
     def body(qkv: Expr, table: Expr, *rest: Expr) -> None:
-        *weights, slots, pages, q = rest[:-2] + rest[-1:] if layout.is_int8 else rest
+        *weights, slots, pages, q = rest[:-2] + rest[-1:] if layout.has_scales else rest
         count = int32(slots.shape[0]) * parts
         grid = (ceil_div(slots.shape[0] * parts, teams),)
         with launch(grid, (lanes, teams)) as (block, lane, team):
@@ -120,7 +120,7 @@ def rotate_and_append(
                             store(pages, stored(x, layout.dtype), page, kind - 1, h, offset, d)
 
             inside = block * teams + team < count
-            if not layout.is_int8:
+            if not layout.has_scales:
                 with when(inside):
                     each_lane(head_dim, lanes, lane, element)
                 return

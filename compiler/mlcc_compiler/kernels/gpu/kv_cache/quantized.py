@@ -1,8 +1,9 @@
 """8-bit keys and values on the GPU: how a team of threads rounds a token's head, and how words of
 four numbers are unpacked.
 
-The rule and its exceptions are the CPU's (`cpu/kv_cache/int8.py`), to within one unit where a
-product lies between two integers: drivers may divide and fuse differently.
+The rule of integers and its exceptions are the CPU's (`cpu/kv_cache/int8.py`), to within one unit
+where a product lies between two integers: drivers may divide and fuse differently. 8-bit floats
+(E4M3) have the same scales, so that a head's largest magnitude becomes 448.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from mlcc_compiler.kernels.frame import (
     store,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import mma, mma_fp8
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     bind,
@@ -36,11 +38,22 @@ from mlcc_compiler.kernels.int8 import INFINITE, LARGEST_INT8, MAGNITUDE, ROUNDI
 
 LANES = 32
 """Threads of a team."""
+LARGEST_FP8 = 448.0
 _WORD = 4  # numbers in a word
 
 
-def signed_bytes(gpu: Gpu, word: Expr) -> list[Expr]:
-    """The four numbers of a word as float32, the lowest first."""
+def numbers_of(gpu: Gpu, layout: KvLayout, word: Expr) -> list[Expr]:
+    """The four numbers of a word of 8-bit pages as float32, the lowest first, not yet scaled."""
+    return _floats(word) if layout.is_fp8 else _signed_bytes(gpu, word)
+
+
+def _floats(word: Expr) -> list[Expr]:
+    pairs = [bind(mma.halves_of_fp8(word, side)) for side in ("low", "high")]
+    halves = [bind((pair >> T.uint32(16 * x)).astype("uint16")) for pair in pairs for x in range(2)]
+    return [T.reinterpret("float16", half).astype("float32") for half in halves]
+
+
+def _signed_bytes(gpu: Gpu, word: Expr) -> list[Expr]:
     if gpu.narrow_types:
         bytes_ = [(word >> T.uint32(8 * x)).astype("int8") for x in range(_WORD)]
     else:
@@ -49,9 +62,10 @@ def signed_bytes(gpu: Gpu, word: Expr) -> list[Expr]:
     return [number.astype("float32") for number in bytes_]
 
 
-def append_int8(gpu: Gpu, layout: KvLayout) -> PrimFunc:
-    """The CPU's `append_int8` with numbers packed in words: pages u32[num_pages, 2, kv_heads,
-    page_size, head_dim / 4]. A team for each head of a token's key and value."""
+def append_quantized(gpu: Gpu, layout: KvLayout) -> PrimFunc:
+    """The CPU's `append_int8`, also for 8-bit floats, with numbers packed in words: pages
+    u32[num_pages, 2, kv_heads, page_size, head_dim / 4]. A team for each head of a token's key and
+    value."""
     kv_heads, head_dim = layout.kv_heads, layout.head_dim
     teams, parts = gpu.threads // LANES, 2 * layout.kv_heads
 
@@ -74,6 +88,16 @@ def append_int8(gpu: Gpu, layout: KvLayout) -> PrimFunc:
 
     rows = activations(gpu, "n", kv_heads, head_dim)
     return kernel(body, k=rows, v=rows, token_slots=i32("n"), **page_arguments(layout))
+
+
+def _integers(four: list[Expr]) -> Expr:
+    """A word of four numbers rounded to the nearest even integers."""
+    packed = T.uint32(0)
+    for x, number in enumerate(four):
+        moved = bind(number + real(ROUNDING))
+        low = T.bitwise_and(T.reinterpret("uint32", moved), T.uint32(255))
+        packed = T.bitwise_or(packed, low << T.uint32(8 * x))
+    return packed
 
 
 class RoundedHead:
@@ -119,19 +143,17 @@ class RoundedHead:
         """Write it to the pages."""
         place = slot // layout.page_size, which, head, slot % layout.page_size
         divisor = T.if_then_else(self.rounds, self.magnitude, real(1))
-        factor = bind(real(LARGEST_INT8) / divisor)
+        largest_code = real(LARGEST_FP8 if layout.is_fp8 else LARGEST_INT8)
+        factor = bind(largest_code / divisor)
 
         def pack(word: Expr, first: int) -> None:
-            packed = T.uint32(0)
-            for x in range(_WORD):
-                moved = bind(self.values[first + x] * factor + real(ROUNDING))
-                low = T.bitwise_and(T.reinterpret("uint32", moved), T.uint32(255))
-                packed = T.bitwise_or(packed, low << T.uint32(8 * x))
+            four = [bind(self.values[first + x] * factor) for x in range(_WORD)]
+            packed = mma_fp8.rounded(four) if layout.is_fp8 else _integers(four)
             store(pages, T.if_then_else(self.rounds, packed, T.uint32(0)), *place, word)
 
         self.each_word(pack)
         with when(self.lane == 0):
-            store(scales, self.magnitude / real(LARGEST_INT8), *place)
+            store(scales, self.magnitude / largest_code, *place)
 
     def copy(self, out: Expr, *place: Expr) -> None:
         """Write it unrounded to out[place, d]."""
