@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,26 @@ def signal_handlers() -> Iterator[None]:
     for number in changed:
         signal.signal(number, before[number])
     assert not changed
+
+
+@pytest.fixture(scope="session", autouse=True)
+def authorities() -> Iterator[None]:
+    """httpx reads all certificate authorities for each client, also one of plain HTTP, which takes
+    20 ms. Here for each environment once."""
+    from httpx._transports import default
+
+    read = cache(lambda arguments, _: default_read(**dict(arguments)))
+    default_read = default.create_ssl_context
+
+    def create_ssl_context(**arguments: Any) -> Any:
+        if arguments["verify"] is not True or arguments["cert"]:
+            return default_read(**arguments)
+        files = tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+        return read(tuple(arguments.items()), files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "create_ssl_context", create_ssl_context)
+        yield
 
 
 @pytest.fixture(scope="session")
