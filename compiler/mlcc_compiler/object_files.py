@@ -5,6 +5,9 @@ a CPU keeps all cores busy. All else of a library is one module: its host code, 
 which are text in one source. An object depends on nothing but its module, the target and the code
 generators' versions, whose hash is its key. A library has the same bytes with and without the
 cache. Keys are cached as well, by the origins of kernels (`kernels/origins.py`).
+
+A kernel's target has the features that the kernel needs, not all of its level, so libraries of
+several levels have objects in common (`kernels/cpu/isa/needed_features.py`).
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
+import threading
 import zipfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.cuda.code import cuda_compiler
 from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm, tvm_ffi
 from mlcc_compiler.kernels import tir_pipeline
+from mlcc_compiler.kernels.cpu.isa.needed_features import needed_features
 from mlcc_compiler.kernels.origins import origin_of, sources
 from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, GPU_PIPELINE
 from mlcc_compiler.quantization.codec import cores
@@ -32,6 +37,10 @@ from mlcc_targets import Target
 
 FORMAT = "2"
 """Part of every key; raised when objects of older versions can no longer be linked."""
+
+_locks: dict[str, threading.Lock] = {}
+"""By key: libraries of several levels are built at once, and the second finds the first's objects.
+"""
 
 
 def split_kernels(module: ir.IRModule) -> tuple[ir.IRModule, list[ir.IRModule]]:
@@ -57,16 +66,18 @@ def compile_kernels(
     report: called with the kernels done, and all."""
 
     def compile_one(module: ir.IRModule) -> tuple[Path, bool]:
-        (variable,) = module.functions
+        ((variable, kernel),) = module.functions.items()
         path = folder / f"{variable.name_hint}.o"
         key = key_of(module, target)
-        code = KERNELS.load(key)
-        if code is not None:
-            path.write_bytes(code)
-            return path, False
-        with target:
-            tvm.tirx.build(module, target, CPU_PIPELINE).write_to_file(str(path))
-        KERNELS.store(key, path.read_bytes())
+        with _locks.setdefault(key, threading.Lock()):
+            code = KERNELS.load(key)
+            if code is not None:
+                path.write_bytes(code)
+                return path, False
+            needed = target_for(kernel, target)
+            with needed:
+                tvm.tirx.build(module, needed, CPU_PIPELINE).write_to_file(str(path))
+            KERNELS.store(key, path.read_bytes())
         return path, True
 
     with ThreadPoolExecutor(cores(), "mlcc-kernel") as pool:
@@ -120,43 +131,62 @@ def _unpacked(packed: bytes, folder: Path) -> list[Path]:
 
 
 def key_of(module: ir.IRModule, target: Any, compiler: str = "") -> str:
-    """A hash of a module, its target (TVM's), the device's compiler and what TVM does to both.
+    """A hash of a module, its target (TVM's), the device's compiler and what TVM does to both. A
+    module of one kernel has the target that `target_for` has for it.
 
     The text of kernels takes up to a third of a compile that finds all objects in the cache, so the
     key of kernels of known origins is in the cache, too.
     """
     kernels = {v: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
     rest = {v: f for v, f in module.functions.items() if v not in kernels}
-    digest = hashlib.sha256()
-    for part in (FORMAT, TVM, TVM_FFI, str(target), _passes(), compiler):
-        digest.update(part.encode() + b"\0")
-    digest.update(tvm.ir.save_json(ir.IRModule(rest, attrs=module.attrs)).encode() + b"\0")
+    graph = tvm.ir.save_json(ir.IRModule(rest, attrs=module.attrs))
     named = sorted(((str(v.name_hint), f) for v, f in kernels.items()), key=lambda each: each[0])
     origins = [origin_of(kernel) for _, kernel in named]
-    if not any(origins):
-        return _digest_of(digest, named, (_content(k) for _, k in named))
-    short = digest.copy()
-    short.update(sources().encode())
-    texts = [text or _content(k) for (_, k), text in zip(named, origins, strict=True)]
-    alias = f"{_digest_of(short, named, texts)}.key"
-    known = KERNELS.load(alias)
-    if known is None:
-        known = _digest_of(digest, named, (_content(k) for _, k in named)).encode()
-        KERNELS.store(alias, known)
-    return known.decode()
+    alias = ""
+    if any(origins):
+        texts = [text or _content(k) for (_, k), text in zip(named, origins, strict=True)]
+        alias = _digest(target, compiler, graph + sources(), named, texts) + ".key"
+        known = KERNELS.load(alias)
+        if known is not None:
+            return known.decode()
+    needed = target_for(named[0][1], target) if len(named) == 1 and not rest else target
+    key = _digest(needed, compiler, graph, named, (_content(k) for _, k in named))
+    if alias:
+        KERNELS.store(alias, key.encode())
+    return key
 
 
-def _digest_of(digest: Any, kernels: list[tuple[str, Any]], texts: Iterable[str]) -> str:
-    """`digest` after the names and texts of kernels."""
+def target_for(kernel: tirx.PrimFunc, target: Any) -> tvm.target.Target:
+    """TVM's target with the features of the CPU that a kernel needs."""
+    described = tvm.target.Target(target)
+    features = [str(each) for each in described.attrs.get("mattr", ())]
+    needed = needed_features(features, _script(kernel))
+    if needed == features:
+        return described
+    return tvm.target.Target({**described.export(), "mattr": needed})
+
+
+def _digest(
+    target: Any, compiler: str, graph: str, kernels: list[tuple[str, Any]], texts: Iterable[str]
+) -> str:
+    """A hash of versions, these, and the names and texts of kernels."""
+    digest = hashlib.sha256()
+    for part in (FORMAT, TVM, TVM_FFI, str(target), _passes(), compiler, graph):
+        digest.update(part.encode() + b"\0")
     for (name, _), text in zip(kernels, texts, strict=True):
         digest.update(f"{name} {text}\0".encode())
-    return str(digest.hexdigest())
+    return digest.hexdigest()
 
 
 def _content(kernel: tirx.PrimFunc) -> str:
     """All of a kernel: TVMScript, and TVM's hash of what the script may leave out, which is too
     weak alone. JSON takes up to twice the time of both."""
-    return f"{tvm_ffi.structural_hash(kernel)} {kernel.script(show_meta=True)}"
+    return f"{tvm_ffi.structural_hash(kernel)} {_script(kernel)}"
+
+
+@lru_cache(maxsize=8)
+def _script(kernel: tirx.PrimFunc) -> str:
+    return str(kernel.script(show_meta=True))
 
 
 @cache
