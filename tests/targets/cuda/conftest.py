@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from benchmarks.gpu import count
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -37,6 +38,16 @@ def emulated() -> None:
 def nvcc() -> None:
     """Require NVIDIA's compiler, and the host compiler that it needs."""
     needs.require_target("cuda")
+
+
+@pytest.fixture(scope="session")
+def disassembler(nvcc: None) -> None:
+    """Require what counts of machine code need."""
+    for name in ("cuobjdump", "nvdisasm"):
+        try:
+            count.tool(name)
+        except SystemExit as error:
+            needs.absent(str(error))
 
 
 @pytest.fixture(scope="session")

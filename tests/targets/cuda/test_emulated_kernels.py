@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.gpu.attention import mma_latent
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
 from mlcc_compiler.kernels.gpu.linear.fragments import mma, mma_fp8
@@ -31,6 +33,7 @@ from tests.compiler.kernels import test_moe as moe
 from tests.compiler.kernels.attention import test_mla as latent
 from tests.compiler.kernels.cases import gpu_kernels
 from tests.compiler.kernels.cases import mla as latent_cases
+from tests.compiler.kernels.cases.attention import OTHERS
 from tests.compiler.kernels.linear import test_gpu_linear as linear
 from tests.targets.cuda import emulation
 from tests.targets.kernel_checks import checks, names
@@ -292,6 +295,42 @@ def test_latents_of_many_ranges() -> None:
         given.sequences += more
         y = latent.gpu_attend(given, CUDA)
         np.testing.assert_allclose(y, given.expected, rtol=0, atol=1e-5)
+
+
+DEEPSEEK = latent_cases.Case(rank=512, rope=64, dtype="float16")
+PROMPTS = ((5, 5), (1, 40), (66, 130), (2, 33), (1, 300), (3, 64))
+
+
+@pytest.mark.parametrize(
+    ("case", "sequences"),
+    [
+        (DEEPSEEK, PROMPTS),
+        (replace(DEEPSEEK, heads=20), ((7, 40),)),  # three tokens of 20 heads are 60 rows
+        (replace(DEEPSEEK, heads=128), ((3, 70), (1, 9))),
+        (latent_cases.Case(5, 96, 40, 4, dtype="float16"), PROMPTS),  # 136 columns of 192
+        (latent_cases.Case(4, 32, 8, 1, dtype="float16", before=OTHERS), PROMPTS),
+    ],
+    ids=str,
+)
+def test_latents_by_mma(case: latent_cases.Case, sequences: Any) -> None:
+    """Prompts, chunks behind others and decode rows in one step; tiles that end in their middle."""
+    assert mma_latent.plan_of(CUDA, case.layout) is not None
+    latent.gpu_check(case, sequences, CUDA)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        latent_cases.Case(3, 48, 8, dtype="float16"),  # halves of no whole 16 columns
+        latent_cases.Case(3, 64, 4, dtype="float16"),  # rows of no whole 16 bytes
+        latent_cases.Case(3),  # exact pages
+        latent_cases.Case(3, 1024, 64, dtype="float16"),  # more than registers hold
+    ],
+    ids=str,
+)
+def test_other_latents_are_not_multiplied_by_mma(case: latent_cases.Case) -> None:
+    assert mma_latent.plan_of(CUDA, case.layout) is None
+    latent.gpu_check(case, ((5, 5), (1, 40), (2, 33)), CUDA)
 
 
 def test_a_kernel_of_no_rows_starts_nothing() -> None:

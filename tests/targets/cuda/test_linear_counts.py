@@ -6,24 +6,18 @@ The counts and what they were before: docs/notes/cuda_kernels.md.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from benchmarks.gpu import count, count_linear
 from benchmarks.gpu.count import Count
-from mlcc_compiler.kernels.frame import SIZE, activations, kernel
-from mlcc_compiler.kernels.gpu.attention import attention
-from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequences, arguments
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments.joined import Gate, gated_linear
 from mlcc_compiler.kernels.gpu.linear.split_weights import packing
 from mlcc_targets import Choices, get_target
-from tests.compiler.kernels.cases.attention import Case
 from tests.compiler.kernels.linear.test_gpu_linear import few_rows, many_rows
-from tests.helpers import needs
 
-pytestmark = pytest.mark.usefixtures("nvcc")
+pytestmark = pytest.mark.usefixtures("disassembler")
 CUDA = Gpu.of(get_target("cuda"))
 N, K = count_linear.N, count_linear.K
 _MEMORY = {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG"}
@@ -42,15 +36,6 @@ def waits_first(kernel: count.Kernel) -> bool:
     bases = [i.base for i in kernel.instructions]
     touched = [at for at, op in enumerate(bases) if op in _MEMORY]
     return "ACQBULK" in bases and bases.index("ACQBULK") < min(touched, default=len(bases))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    for name in ("cuobjdump", "nvdisasm"):
-        try:
-            count.tool(name)
-        except SystemExit as error:
-            needs.absent(str(error))
 
 
 @pytest.mark.parametrize(
@@ -177,20 +162,6 @@ def test_fp8_on_sm_89(scheme: str, most_8: float, most_64: float) -> None:
     for of, rows, most in zip(found, (8, 64), (most_8, most_64), strict=True):
         a_weight = of.loop * rows / of.of_tensor
         assert of.spills == 0 and of.fp8 and most / 2 < a_weight <= most, of
-
-
-def test_attention_of_prompts() -> None:
-    """32 heads, 8 of keys, 128 wide: a block of 64 keys is 128 tensor instructions of a warp."""
-    shape, layout = Case(32, 8, 128, 16, dtype="float16").arguments
-
-    def body(q: Any, pages: Any, words: Any, most: Any, out: Any) -> None:
-        attention._prefill(CUDA, PagedSequences(shape, layout, words), most, q, [pages], out, None)
-
-    rows = activations(CUDA, "n", shape.heads, shape.head_dim)
-    made = kernel(body, **arguments(CUDA, shape, layout), sequences=SIZE, out=rows)
-    (found,) = count_linear.counts_of(made.with_attr("global_symbol", "attend"))
-    assert found.spills == 0 and found.tensor == 128
-    assert found.of_product is not None and 0.04 < found.of_product <= 0.086, found
 
 
 @pytest.mark.long

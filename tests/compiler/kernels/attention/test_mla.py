@@ -1,7 +1,8 @@
 """Latent attention's kernels against the twins: ragged mixed steps, the rest poisoned.
 
 Bounds are absolute, on outputs of order one: 1e-5 for either page type, as the twin reads the same
-pages.
+pages; 4e-3 for prompts by matrix instructions, which round queries and weights to float16
+(`test_gpu_attention.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mlcc.device.reference import mla as twin
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.kernels.cpu.attention import mla_cache
 from mlcc_compiler.kernels.cpu.attention.latent import attend_latents
-from mlcc_compiler.kernels.gpu.attention import latent
+from mlcc_compiler.kernels.gpu.attention import latent, mma_latent
 from mlcc_compiler.kernels.gpu.attention import mla_cache as gpu_mla_cache
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latent_ranges
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latents as gpu_attend_latents
@@ -137,10 +138,16 @@ def gpu_attend(given: Inputs, gpu: Gpu = F16) -> Any:
 
 
 def gpu_check(case: Case, sequences: Any, gpu: Gpu = F16) -> None:
+    """With rows behind the step's tokens, which are zeros."""
     given = inputs(case, sequences, padding=2)
-    expected = given.expected
-    assert np.isfinite(expected).all()
-    np.testing.assert_allclose(gpu_attend(given, gpu), expected, rtol=0, atol=1e-5)
+    expected, found = given.expected, gpu_attend(given, gpu)
+    assert np.isfinite(expected).all() and not found[-2:].any()
+    by_mma = mma_latent.plan_of(gpu, case.layout) is not None
+    counts = [queries for queries, _ in sequences]
+    of_prompt = np.repeat(np.array(counts) > 1, counts)
+    for rows, atol in ((of_prompt, 4e-3 if by_mma else 1e-5), (~of_prompt, 1e-5)):
+        shown = np.flatnonzero(rows)
+        np.testing.assert_allclose(found[shown], expected[shown], rtol=0, atol=atol)
 
 
 @on_vulkan

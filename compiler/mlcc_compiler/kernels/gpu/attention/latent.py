@@ -31,6 +31,7 @@ from mlcc_compiler.kernels.frame import (
     kernel,
     tensor_argument,
 )
+from mlcc_compiler.kernels.gpu.attention import mma_latent
 from mlcc_compiler.kernels.gpu.attention.attention import emit_counters
 from mlcc_compiler.kernels.gpu.attention.decode import first_item
 from mlcc_compiler.kernels.gpu.attention.latent_tile import MOST_ROWS, LatentPlan, Tile
@@ -210,8 +211,9 @@ def _prompts(
     most: Expr,
     out: Expr,
 ) -> None:
-    """Emit the launch for sequences of several tokens."""
+    """Emit the launch for sequences of several tokens, by `mma` where a tile of that fits."""
     shape, plan = layout.shape, LatentPlan.of(gpu, layout.shape, MOST_ROWS)
+    flash = mma_latent.plan_of(gpu, layout)
 
     def run(sequence: PagedSequence, start: Expr, count: Expr, part: Expr, thread: Expr) -> None:
         head = bind(part * plan.heads)
@@ -220,7 +222,10 @@ def _prompts(
         tile.finish(out, head)
 
     with when(q.shape[0] > most):
-        each_tile(sequences, plan, shape.heads // plan.heads, most, out, run)
+        if flash is not None:
+            mma_latent.mma_latent(flash, layout, sequences, q, pages, most, out)
+        else:
+            each_tile(sequences, plan, shape.heads // plan.heads, most, out, run)
 
 
 def _arguments(gpu: Gpu, layout: MlaLayout) -> dict[str, Argument]:

@@ -39,6 +39,11 @@ _DEPTH = 32  # numbers of queries and keys that lie in workgroup memory at once
 MOST_ROWS = 32
 
 
+def heads_of(shape: MlaShape, rows: int) -> int:
+    """Query heads of a token in a tile of that many rows."""
+    return max(h for h in range(1, rows + 1) if shape.heads % h == 0)
+
+
 @dataclass(frozen=True)
 class LatentPlan:
     """How a workgroup divides a tile. Powers of two, except the heads."""
@@ -78,7 +83,7 @@ class LatentPlan:
         rows = ROWS
         while rows < min(wanted, MOST_ROWS) and cls(2 * rows, 1).fits(gpu):
             rows *= 2
-        return cls(rows, max(h for h in range(1, rows + 1) if shape.heads % h == 0))
+        return cls(rows, heads_of(shape, rows))
 
     def fits(self, gpu: Gpu) -> bool:
         """Whether a workgroup may be that large."""
