@@ -6,7 +6,9 @@ learns from measured step times: the time of a decode-only step, and the cost of
 which grows with its position (the last of 4,000 tokens of a small model cost 8 times as much as the
 first). A mixed step may take MAX_SLOWDOWN times a decode-only step. If several short prompts wait,
 they may together add SHORT_PROMPTS_FACTOR times as much: leaving batch slots empty costs more.
-Without measured times, and if nothing decodes, prompts take the whole step.
+Without measured times, and if nothing decodes, prompts take the whole step. So does a burst of
+short prompts, BURST_RATIO for each decoding sequence or more: they share its steps, so that none
+decodes, and slows the others down, before all are computed.
 
 `StepBudget` is what is left of a step while it is filled. Pages are `cache_manager.py`'s.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from mlcc.engine.batch.adjust_tables import HISTORY
 from mlcc.engine.sequence import TokenSequence
@@ -75,6 +78,11 @@ SHORT_PROMPT = 256
 """Most tokens of a short prompt."""
 SHORT_PROMPTS_FACTOR = 3
 """Most time that several short prompts together may add, as a multiple of one prompt's."""
+BURST_RATIO = 2
+"""Short prompts for each decoding sequence from which they need not keep to MAX_SLOWDOWN: more
+clients wait for a first token than for the next one."""
+BURST_STEPS = 4
+"""Most steps over which such prompts are spread, so that the first does not wait for very many."""
 MIN_SHORT_CHUNK = 16
 """Tokens of a short prompt in any step, fewer where they cost more: batches should fill up, and a
 few tokens often take no longer than one."""
@@ -108,11 +116,13 @@ class PrefillAllowance:
         costs: PrefillBudget | None = None,
         seconds: float = 0.0,
         short_only: bool = False,
+        share: float = 1.0,
     ) -> None:
         """costs: knows token costs; None = unlimited. short_only: only prompts with at most
-        `SHORT_PROMPT` tokens left may run."""
+        `SHORT_PROMPT` tokens left may run. share: part of a prompt's remaining tokens that may run
+        if unlimited."""
         self._tokens, self._costs, self._seconds = tokens, costs, seconds
-        self._empty, self.short_only = True, short_only
+        self._empty, self.short_only, self._share = True, short_only, share
 
     def tokens(self, past: int, remaining: int = 1) -> int:
         """Tokens that a prompt may compute after `past` tokens, with `remaining` left. The first
@@ -120,7 +130,8 @@ class PrefillAllowance:
         if self.short_only and remaining > SHORT_PROMPT:
             return 0
         if self._costs is None or self._tokens <= 0:
-            return self._tokens
+            part = max(ceil(self._share * remaining), MIN_SHORT_CHUNK)
+            return self._tokens if self._share == 1 else min(self._tokens, part)
         affordable = int(self._seconds / self._costs.token_cost(past))
         return min(self._tokens, max(affordable, _min_chunk(past, remaining) if self._empty else 0))
 
@@ -150,17 +161,21 @@ class PrefillBudget:
         self._short_only_step = False
         """Whether that step takes short prompts only."""
 
-    def allowance(self, decodes: int, most: int, short: int = 0) -> PrefillAllowance:
+    def allowance(self, decodes: int, most: int, prompts: Sequence[int] = ()) -> PrefillAllowance:
         """The allowance of the next step: at most `most` tokens beside `decodes` decoding
-        sequences. short: number of short prompts that could run."""
-        self._short_only_step = short > 0 and not self._short_only_step
-        if not decodes or not self._measured:
-            return PrefillAllowance(most, short_only=self._short_only_step)
+        sequences. prompts: tokens left of each prompt that could run."""
+        short = [tokens for tokens in prompts if tokens <= SHORT_PROMPT]
+        has_long = len(short) < len(prompts)
+        short_only = self._short_only_step = bool(short) and has_long and not self._short_only_step
+        is_burst = len(short) > 1 and len(short) >= BURST_RATIO * decodes
+        if not decodes or not self._measured or (is_burst and (short_only or not has_long)):
+            steps = min(max(sum(short) / max(most, 1), 1), BURST_STEPS) if is_burst else 1
+            return PrefillAllowance(most, short_only=short_only, share=1 / steps)
         interval = DECODE_ONLY_EVERY if decodes == self._decoded else DECODE_ONLY_SOON
         if not self._decode or self._mixed >= interval:
             return PrefillAllowance(0)  # measure a decode-only step
-        seconds = self._prefill_time * min(max(short, 1), SHORT_PROMPTS_FACTOR)
-        return PrefillAllowance(most, self, seconds, self._short_only_step)
+        seconds = self._prefill_time * min(max(len(short), 1), SHORT_PROMPTS_FACTOR)
+        return PrefillAllowance(most, self, seconds, short_only)
 
     def token_cost(self, past: int) -> float:
         """Time that a token adds to a step after `past` tokens of its prompt."""

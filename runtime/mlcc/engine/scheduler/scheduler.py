@@ -312,7 +312,7 @@ class Scheduler:
         self.num_decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
         self.draft_planner.begin_step(decodes, len(self.running))
-        allowance = self._prefill_budget.allowance(decodes, whole, self._short_prompts())
+        allowance = self._prefill_budget.allowance(decodes, whole, self._prompts())
         chunks = self._fill(step, whole, allowance)
         if not chunks and (decodes or allowance.short_only):  # prompts need not wait then
             chunks = self._fill(step, whole, PrefillAllowance(whole))
@@ -344,14 +344,12 @@ class Scheduler:
         """Whether only other sequences may run, after a failure."""
         return self.isolation.active and not self.isolation.may_run(seq)
 
-    def _short_prompts(self) -> int:
-        """Short prompts that could run in this step."""
+    def _prompts(self) -> list[int]:
+        """Tokens left of each prompt that could run in this step."""
         eligible = filter(self._may_start, self.waiting)
         waiting = islice(eligible, self._max_running - len(self.running))
-        running = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT_PROMPT)
-        return running + sum(
-            1 for seq in waiting if self.prefix_reuse.uncached(seq) <= SHORT_PROMPT
-        )
+        lengths = [seq.remaining for seq in self.running if seq.remaining > 1]
+        return [*lengths, *map(self.prefix_reuse.uncached, waiting)]
 
     def repeat_decodes(self, chunks: Sequence[Chunk]) -> None:
         """The same decoding sequences run one more step."""

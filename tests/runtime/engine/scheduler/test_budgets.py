@@ -19,6 +19,7 @@ from mlcc.engine.scheduler.budgets import (
     MAX_SLOWDOWN,
     MIN_LONG_CHUNK,
     MIN_SHORT_CHUNK,
+    SHORT_PROMPTS_FACTOR,
     PrefillBudget,
 )
 from tests.runtime.engine.helpers.drive import small, toy_driver
@@ -209,10 +210,88 @@ def tokens_per_second(cost: Cost, streams: int, prompt: int = 128, answer: int =
     return ended * answer / now
 
 
+@pytest.mark.parametrize("streams", [4, 8, 16])
 @pytest.mark.parametrize("cost", [bound, stepped, quadratic])
-def test_short_prompts_fill_the_places_there_are(cost: Cost) -> None:
-    """Or more streams would bring no more tokens: decoding many takes little longer than a few."""
-    assert tokens_per_second(cost, 16) > 1.15 * tokens_per_second(cost, 8)
+def test_short_prompts_fill_the_places_there_are(cost: Cost, streams: int) -> None:
+    """As if all prompts of a wave were computed in whole steps, then all answers together."""
+    prompts, answers = cost([(512 // streams, 64)] * streams), cost([(1, 160)] * streams)
+    seconds = streams * 128 / 512 * prompts + 63 * answers
+    assert tokens_per_second(cost, streams) > 0.9 * streams * 64 / seconds
+
+
+@pytest.mark.parametrize("cost", [bound, stepped, quadratic])
+def test_more_streams_bring_more_tokens(cost: Cost) -> None:
+    found = [tokens_per_second(cost, streams) for streams in (4, 8, 16)]
+    assert found == sorted(found) and found[-1] > 1.3 * found[0]
+
+
+def first_tokens(decoding: int, prompts: int, prompt: int = 128) -> tuple[list[float], list[float]]:
+    """Seconds until prompts that come at once have their first tokens, and the steps until then."""
+    capacity = Capacity.of(
+        [CacheGroup("paged", 16)], [8192], vocab_size=64, context=8192,
+        max_batch=decoding + prompts, max_step_tokens=512,
+    )  # fmt: skip
+    engine, now = Engine(capacity, prefix_cache=False), 0.0
+    found, steps = list[float](), list[float]()
+    for i in range(decoding):
+        engine.add(Request(f"d{i}", [1] * 8, SamplingParams(max_tokens=7000)))
+    waiting: set[str] = set()
+    while len(found) < prompts:
+        if not waiting and not found and len(steps) >= 20 * bool(decoding):
+            now, waiting, steps = 0.0, {f"p{i}" for i in range(prompts)}, []
+            for name in sorted(waiting):
+                engine.add(Request(name, [2] * prompt, SamplingParams(max_tokens=500)))
+        batch = engine.plan()
+        assert batch is not None
+        steps.append(bound(parts_of(batch)))
+        now += steps[-1]
+        result = Result([3] * batch.num_rows, [0.0] * batch.num_rows)
+        for event in engine.commit(result, steps[-1]):
+            if event.request_id in waiting:
+                waiting.discard(event.request_id)
+                found.append(now)
+    return found, steps
+
+
+def test_a_burst_of_short_prompts_has_whole_steps() -> None:
+    """Two clients wait longer for a token, by a whole step, and fourteen not much longer than their
+    prompts take: 14 * 128 tokens of 0.2 ms."""
+    found, steps = first_tokens(decoding=2, prompts=14)
+    assert max(found) < 1.1 * (14 * 128 * 2e-4 + 4 * 4e-3)
+    assert max(steps) <= bound([(512, 0)])
+    assert max(found) - min(found) < bound([(512, 0)]), "none decodes long before the others"
+
+
+def test_few_short_prompts_keep_to_the_pace() -> None:
+    _, steps = first_tokens(decoding=8, prompts=8)
+    slowest = 1 + (MAX_SLOWDOWN - 1) * SHORT_PROMPTS_FACTOR
+    assert max(steps) < slowest * bound([(1, 100)] * 16), "as many decode at last"
+
+
+def test_the_first_of_very_many_does_not_wait_for_all() -> None:
+    found, _ = first_tokens(decoding=0, prompts=64)
+    assert min(found) < max(found) / 3
+
+
+def test_a_long_prompt_ends_beside_endless_bursts() -> None:
+    """Of answers of one token, so that hardly anything decodes."""
+    capacity = Capacity.of(
+        [CacheGroup("paged", 16)], [8192], vocab_size=64, context=8192,
+        max_batch=16, max_step_tokens=512,
+    )  # fmt: skip
+    engine, sent = Engine(capacity, prefix_cache=False), 0
+    engine.add(Request("long", [2] * PROMPT, SamplingParams(max_tokens=1)))
+    for _ in range(60):
+        while len(engine._sequences) < 24:
+            sent += 1
+            engine.add(Request(f"s{sent}", [1] * 128, SamplingParams(max_tokens=1)))
+        batch = engine.plan()
+        assert batch is not None
+        seconds = bound(parts_of(batch))
+        engine.commit(Result([3] * batch.num_rows, [0.0] * batch.num_rows), seconds)
+        if "long" not in engine._sequences:
+            return
+    raise AssertionError(f"a prompt of {PROMPT} tokens has not ended within 60 steps of 512")
 
 
 def test_without_it_they_are_not() -> None:
