@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx
 
+from tests.helpers import fork_server
+
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """`verify` of requests over plain HTTP: httpx else reads all authorities for each, 25 ms."""
 PROGRAM = Path(__file__).with_name("toy_server.py")
@@ -81,7 +83,7 @@ def serving_models(*words: str) -> Iterator[RunningServer]:
 
 @contextmanager
 def running(*options: str, program: Path = PROGRAM) -> Iterator[RunningServer]:
-    process = subprocess.Popen(
+    process = (fork_server.popen if program == PROGRAM else subprocess.Popen)(
         [sys.executable, str(program), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
