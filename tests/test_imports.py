@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -32,13 +33,20 @@ def files(package: str, under: str = "") -> list[Path]:
     return sorted((SOURCES[package] / under).rglob("*.py"))
 
 
+@cache
+def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The import statements of a file."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path, package: str) -> Iterator[str]:
     """Full names of all modules that a file imports; relative ones resolved."""
     parents = [package, *path.relative_to(SOURCES[package]).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = parents[: len(parents) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             # `from mlcc import engine` imports a module, `from mlcc import __version__` does not.
@@ -53,10 +61,10 @@ def import_graph(package: str) -> dict[str, set[str]]:
         named[".".join(parts).removesuffix(".__init__")] = path
 
     def targets(path: Path) -> Iterator[str]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(path):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 assert not node.level, f"{path}: a relative import, which this does not resolve"
                 whole = [f"{node.module}.{alias.name}" for alias in node.names]
                 yield from (name if name in named else str(node.module) for name in whole)
@@ -403,7 +411,9 @@ def test_tvm_is_imported_without_a_failed_lookup_and_without_collections() -> No
     """A failed look-up of a type has a backtrace, which takes a quarter of a second."""
     source = """if True:
         import gc
-        from tvm_ffi import core
+        from mlcc_targets.tvm_import import importing_tvm
+        with importing_tvm():  # without torch, which takes seconds
+            from tvm_ffi import core
 
         find, missed = core._object_type_key_to_index, []
 
@@ -414,7 +424,6 @@ def test_tvm_is_imported_without_a_failed_lookup_and_without_collections() -> No
             return index
 
         core._object_type_key_to_index = counted
-        from mlcc_targets.tvm_import import importing_tvm
         with importing_tvm():
             gc.callbacks.append(lambda phase, info: missed.append(info))
             import tvm
