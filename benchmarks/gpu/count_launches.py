@@ -31,12 +31,26 @@ _LAYER = "rotate_and_append"
 
 def launches(shape: str, quant: str, target: Target, batch: int) -> list[str]:
     """The names of a decode step's launches, in order. Raises MlccError."""
-    options = Options(quant=quant, context=1024, max_batch=max(batch, 2), max_step_tokens=2048)
     with tempfile.TemporaryDirectory() as folder:
         random_checkpoint.make(Path(folder), shape, 1024, empty=True)
-        plan = make_plan(Checkpoint.open(folder), target, options)
+        return launches_for(Path(folder), quant, target, batch)
+
+
+def launches_for(
+    folder: Path, quant: str, target: Target, batch: int, activations: int | None = None
+) -> list[str]:
+    """The same of a checkpoint. activations: their bits. Raises MlccError."""
+    options = Options(
+        quant=quant,
+        context=1024,
+        max_batch=max(batch, 2),
+        max_step_tokens=2048,
+        activations=activations,
+    )
+    plan = make_plan(Checkpoint.open(folder), target, options)
     bounds, vocab = Bounds(plan.layout, plan.limits.context), plan.config.vocab_size
-    config = LoweringConfig(target, kernel_set_for(target), plan.caches, bounds, vocab)
+    kernels = kernel_set_for(target, plan.activation_bits, plan.rounds_rows)
+    config = LoweringConfig(target, kernels, plan.caches, bounds, vocab)
     found: list[str] = []
 
     def look(phase: str, module: ir.IRModule) -> None:

@@ -54,6 +54,8 @@ class KernelSet:
     """(a result of `rounding`, numbers of a row of x) -> words of a row."""
     rounds_pairs: Callable[[str], bool] = bool
     """Whether a result of `rounding` is the order of pairs, which any kernel can write."""
+    rounds_heads: Callable[[str, int], bool] = lambda order, head_dim: head_dim % 8 == 0
+    """(a result of `rounding`, head_dim) -> whether attention can write it."""
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
         """The kernel of an operator. Raises UnsupportedError if the set has none."""

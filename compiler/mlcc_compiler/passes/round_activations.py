@@ -20,8 +20,6 @@ from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.rewrite import Rewriter
 
 LINEAR = "mlcc.linear"
-UNIT = 8
-"""Neighbouring columns that are reordered together."""
 GATED, NORM, ADDED = "mlcc.gated_fused", "mlcc.rms_norm", "mlcc.add_rms_norm"
 ATTENTION = {"mlcc.attention": -1, "mlcc.attention_qkv": -3}
 """Where their arguments have the layer's `AttentionShape`."""
@@ -34,7 +32,7 @@ class RoundActivations(Rewriter):
         super().__init__(module, entry)
         assert kernels.rounding is not None
         self.rounding, self.is_pairs = kernels.rounding, kernels.rounds_pairs
-        self.words = kernels.rounded_words
+        self.words, self.fits_heads = kernels.rounded_words, kernels.rounds_heads
         self.readers: dict[Any, list[Any]] = defaultdict(list)
         """The variable of a value -> the operators, or other expressions, that read it."""
         self.pairs: dict[Any, Any] = {}
@@ -99,17 +97,18 @@ class RoundActivations(Rewriter):
         return relax.call_pure_packed(f"mlcc.rounded_{rounded}", *given, ty_args=result)
 
     def _rounded_attention(self, variable: Any, call: relax.Call) -> Any | None:
-        """Attention in rows of pairs; None = it stays."""
+        """Attention in rounded rows; None = it stays."""
         name, arguments = call_parts(call)
         at, rows = ATTENTION[name], self.flat.get(variable)
         shape = AttentionShape.from_json(str(literal(arguments[at])))
-        order = "" if rows is None or shape.head_dim % UNIT else self._in_pairs(rows)
-        if not order:
+        order = "" if rows is None else self._order(rows)
+        if not order or not self.fits_heads(order, shape.head_dim):
             return None
         self.views.add(rows)
         given = [self.value(argument) for argument in arguments]
         given[at] = attribute(replace(shape, rounded=order).to_json())
-        result = tensor([dims(rows)[0], dims(rows)[1] // 2], "uint32")
+        count, width = dims(rows)
+        result = tensor([count, self.words(order, width)], "uint32")
         return relax.call_pure_packed(name, *given, ty_args=result)
 
     def _order(self, variable: Any) -> str:

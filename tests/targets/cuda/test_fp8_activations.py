@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.gpu.moe import experts as kernels
 from mlcc_targets import Choices, get_target
 from tests.compiler.kernels import test_moe as moe
 from tests.compiler.kernels.cases import gpu_kernels
+from tests.compiler.kernels.cases.attention import Case, inputs
 from tests.compiler.kernels.linear import test_gpu_linear as linear
 from tests.targets.cuda import emulation
 from tests.targets.cuda import test_rounded_activations as rounded_activations
@@ -128,9 +129,16 @@ def values_of(words: np.ndarray, row: Fp8Row) -> np.ndarray:
     return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(len(words), row.k) * spread
 
 
+def rounding_of(x: np.ndarray, row: Fp8Row) -> np.ndarray:
+    """The most that x loses: half a unit in the last place of three bits."""
+    groups = np.abs(x).reshape(len(x), -1, row.group).max(axis=2)
+    least = np.repeat(groups / 448, row.group, axis=1) * 2.0**-10
+    return np.maximum(np.abs(x) * 2.0**-4, least)
+
+
 @pytest.mark.parametrize("row", [Fp8Row(384, 128), Fp8Row(2304, 2304)])
 def test_rows_are_written_so(row: Fp8Row) -> None:
-    """By a norm and a gated product: within half a unit in the last place of three bits."""
+    """By a norm and a gated product."""
     text = fp8_outputs.text_of(CUDA, row)
     assert fp8_outputs.form_of(text, row.k) == row and not fp8_outputs.is_pairs(text)
     x, residual, w = (linear.normal(i, *s) for i, s in enumerate([(3, row.k)] * 2 + [(row.k,)]))
@@ -147,10 +155,38 @@ def test_rows_are_written_so(row: Fp8Row) -> None:
         (norm, twin.rms_norm(x + residual, w, 1e-6, 1.0)),
         (product, rounded_activations.gated(both)),
     ):
-        groups = np.abs(expected).reshape(3, -1, row.group).max(axis=2)
-        least = np.repeat(groups / 448, row.group, axis=1) * 2.0**-10
         error = np.abs(values_of(found, row) - expected)
-        assert (error <= np.maximum(np.abs(expected) * 2.0**-4, least) * 1.001).all()
+        assert (error <= rounding_of(expected, row) * 1.001).all()
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        (Case(heads=4, kv_heads=2, dim=128, dtype="float16"), "e128"),
+        pytest.param(
+            Case(heads=6, kv_heads=1, dim=256, dtype="float16"), "e128e", marks=pytest.mark.long
+        ),
+    ],
+    ids=str,
+)
+def test_attention_writes_rows_so(case: Case, text: str) -> None:
+    """A group is of one head: merged ranges in a padded decode step, and beside a prompt."""
+    row = fp8_outputs.form_of(text, case.heads * case.dim)
+    assert row is not None and fp8_outputs.fits_heads(text, case.dim)
+    for sequences, padding in ((((1, 300), (1, 16)), 2), (((1, 129), (20, 33)), 1)):
+        given = inputs(case, sequences, padding=padding)
+        given.sequences += padding
+        found = values_of(rounded_activations.attend(given, text, CUDA), row)
+        expected = given.expected.reshape(found.shape)
+        bound = rounding_of(expected, row) + np.float32(5e-3)
+        assert (np.abs(found - expected) <= bound).all()
+        assert not found[-padding:].any() and found[:-padding].any(axis=1).all()
+
+
+def test_heads_that_are_no_whole_groups_are_not_written_so() -> None:
+    assert not any(fp8_outputs.fits_heads(text, 64) for text in ("e128", "e0", "e0e", ""))
+    assert not fp8_outputs.fits_heads("e0", 128)  # a scale for all heads
+    assert fp8_outputs.fits_heads("01234567", 64)
 
 
 @pytest.mark.long

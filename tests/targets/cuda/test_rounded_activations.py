@@ -13,7 +13,8 @@ import pytest
 from mlcc.device.reference import ops as twin
 from mlcc_compiler.kernels.gpu.attention import attention, one_launch
 from mlcc_compiler.kernels.gpu.attention.plan import range_items
-from mlcc_compiler.kernels.gpu.linear.fragments import joined, rounded, rounded_rows
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.fragments import fp8_outputs, joined, rounded, rounded_rows
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
 from mlcc_compiler.kernels.gpu.linear.fragments.joined import Gate, gated_linear, joined_linear
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -163,19 +164,20 @@ def test_attention(case: Case, sequences: tuple[tuple[int, int], ...]) -> None:
     np.testing.assert_allclose(from_pairs(attend(mixed), SHIFTED), expected, rtol=0, atol=5e-3)
 
 
-def attend(given: Inputs) -> Any:
-    """The pairs of `attend_at_once`."""
+def attend(given: Inputs, text: str = rounded.order_text(SHIFTED), gpu: Gpu = CUDA) -> Any:
+    """The pairs of `attend_at_once`, or what `text` says."""
     case = given.case
     shape, layout = case.arguments
-    shape = replace(shape, rounded=rounded.order_text(SHIFTED))
+    shape = replace(shape, rounded=text)
     items = int(range_items(given.entries, given.sequences, case.page))
     made = [np.full((items, case.heads, n), np.nan, np.float32) for n in (case.dim, 2)]
-    pairs = np.full((len(given.q), case.heads * case.dim // 2), 77, np.uint32)
-    counters = np.zeros(one_launch.counters_of(CUDA, shape, layout), np.int32)
+    words = fp8_outputs.words_of(text, case.heads * case.dim)
+    pairs = np.full((len(given.q), words), 77, np.uint32)
+    counters = np.zeros(one_launch.counters_of(gpu, shape, layout), np.int32)
     tensors = [*given.tensors, counters, *given.sinks, given.sequences]
     out = [*made, np.full_like(given.q, np.nan), pairs]
     numbers = shape, layout, attention._prefill
-    after = call(one_launch.attend_at_once, numbers, [*tensors, *out], CUDA)
+    after = call(one_launch.attend_at_once, numbers, [*tensors, *out], gpu)
     assert not after[len(given.tensors)].any()
     return after[-1]
 

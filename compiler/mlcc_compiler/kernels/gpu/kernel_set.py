@@ -124,6 +124,7 @@ def gpu_kernels(gpu: Gpu) -> KernelSet:
         rounding=rounds,
         rounded_words=fp8_outputs.words_of,
         rounds_pairs=fp8_outputs.is_pairs,
+        rounds_heads=fp8_outputs.fits_heads,
     )
 
 

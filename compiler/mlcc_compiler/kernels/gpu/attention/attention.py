@@ -26,6 +26,7 @@ from mlcc_compiler.kernels.gpu.attention.prefill import prefill
 from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequences, arguments
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_outputs import words_of
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import clear
 from mlcc_compiler.kernels.gpu.workgroup import when
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -59,8 +60,10 @@ def emit_attention(
         made = kernels.cached_kernel(attend_at_once, shape, layout, _prefill)
         counters = emit_counters(kernels, graph, q, counters_of(gpu, shape, layout))
         given = [*inputs, counters, *sinks, sequences]
-        pairs = tensor([dims(q)[0], shape.heads * shape.head_dim // 2], "uint32")
-        out = [*scratch, tensor(dims(q), dtype_of(q)), *([pairs] if shape.rounded else [])]
+        out = [*scratch, tensor(dims(q), dtype_of(q))]
+        if shape.rounded:
+            words = words_of(shape.rounded, shape.heads * shape.head_dim)
+            out.append(tensor([dims(q)[0], words], "uint32"))
         return graph.items(graph.call_tir(made, "attend", given, out), len(out))[-1]
     first = kernels.cached_kernel(attend_ranges, shape, layout)
     parts = graph.items(graph.call_tir(first, "attend_ranges", inputs, scratch), 2)

@@ -2,7 +2,8 @@
 them, for the query heads that it has.
 
 For GPUs whose workgroups may wait for each other's results (`linear/fragments/async_copy.py`). The
-result may be pairs of float16, which the next product reads; prompts are written as floats first.
+result may be pairs of float16, or 8-bit floats (`fp8_outputs.py`), which the next product reads;
+prompts are written as floats first.
 How a sequence's ranges are merged depends on nothing but their number.
 """
 
@@ -40,6 +41,12 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_outputs import (
+    form_of,
+    store_groups,
+    store_zeros,
+    words_of,
+)
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import order_of_text, store_unit
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -69,7 +76,7 @@ def counters_of(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> int:
 def attend_at_once(gpu: Gpu, shape: AttentionShape, layout: KvLayout, prefill: Any) -> PrimFunc:
     """(the arguments of `sequences.arguments`, counters i32[counters_of], all 0 before and after,
     [sinks], b) -> (sums and stats of `attend_ranges`, f32[n, heads, head_dim], [pairs u32[n, heads
-    * head_dim / 2]]). With pairs the floats are those of prompts only.
+    * head_dim / 2], or 8-bit floats]). With pairs the floats are those of prompts only.
 
     prefill: emits the launch for sequences of several tokens (`attention.py`).
     """
@@ -98,7 +105,7 @@ def attend_at_once(gpu: Gpu, shape: AttentionShape, layout: KvLayout, prefill: A
     }
     made["out"] = rows
     if shape.rounded:
-        made["pairs"] = u32("n", shape.heads * shape.head_dim // 2)
+        made["pairs"] = u32("n", words_of(shape.rounded, shape.heads * shape.head_dim))
     return kernel(body, **given, sequences=SIZE, **made)
 
 
@@ -168,6 +175,8 @@ class RangeMerge:
         self.shape = sequences.shape
         self.plan = plan
         (self.sums, self.stats), (self.out, *self.pairs) = partial, made
+        rounded = self.shape.rounded
+        self.fp8 = form_of(rounded, self.shape.heads * plan.dim) if rounded else None
         self.decodes = decodes
         """Whether no sequence has several tokens: then the result is written as it is read."""
 
@@ -180,7 +189,7 @@ class RangeMerge:
                 plan.heads * (plan.dim // UNIT),
                 plan.threads,
                 thread,
-                lambda i: self._write([real(0)] * UNIT, item, head, *split(i, plan.dim // UNIT)),
+                lambda i: self._write([real(0)] * UNIT, item, head, i),
             )
 
     def ranges(self, sequence: PagedSequence) -> tuple[Expr, Expr]:
@@ -244,8 +253,7 @@ class RangeMerge:
         for task in range(tasks):
             i = bind(thread + task * plan.threads)
             values = [outputs[task * UNIT + x] for x in range(UNIT)]
-            with when(i < plan.heads * plan.dim // UNIT):
-                self._write(values, sequence.token, head, *split(i, plan.dim // UNIT))
+            self._finish(values, sequence.token, head, i, thread)
 
     def _gather(
         self, outputs: Local, weights: Any, item: Expr, count: Expr, head: Expr, thread: Expr
@@ -272,34 +280,61 @@ class RangeMerge:
                         value = vectors[x // VECTOR][x % VECTOR]
                         outputs[cell] = outputs[cell] + weight * value
 
-    def _write(self, values: list[Expr], token: Expr, head: Expr, h: Expr, unit: Expr) -> None:
-        """Emit the store of eight neighbours."""
+    def _finish(self, values: list[Expr], token: Expr, head: Expr, i: Expr, thread: Expr) -> None:
+        """Emit the store of unit i of the workgroup's heads, if there is one."""
+        units = self.plan.dim // UNIT
+        inside = i < self.plan.heads * units
+        if self.fp8 is None:
+            with when(inside):
+                self._write(values, token, head, i)
+            return
+        threads = thread, self.plan.threads
+        with T.If(self.decodes):
+            with T.Then():
+                at = bind(head * units + i)
+                store_groups(self.gpu, self.pairs[0], token, self.fp8, values, at, threads, inside)
+            with T.Else(), when(inside):
+                self._write_floats(values, token, head, i)
+
+    def _write(self, values: list[Expr], token: Expr, head: Expr, i: Expr) -> None:
+        """Emit the store of unit i, of 8-bit floats zeros."""
         if not self.pairs:
-            self._write_floats(values, token, head + h, unit)
+            self._write_floats(values, token, head, i)
             return
         with T.If(self.decodes):
             with T.Then():
-                at = bind((head + h) * (self.plan.dim // UNIT) + unit)
-                store_unit(self.pairs[0], values, order_of_text(self.shape.rounded), token, at)
+                at = bind(head * (self.plan.dim // UNIT) + i)
+                if self.fp8 is not None:
+                    store_zeros(self.pairs[0], token, self.fp8, at)
+                else:
+                    order = order_of_text(self.shape.rounded)
+                    store_unit(self.pairs[0], values, order, token, at)
             with T.Else():
-                self._write_floats(values, token, head + h, unit)
+                self._write_floats(values, token, head, i)
 
-    def _write_floats(self, values: list[Expr], token: Expr, head: Expr, unit: Expr) -> None:
+    def _write_floats(self, values: list[Expr], token: Expr, head: Expr, i: Expr) -> None:
+        h, unit = split(i, self.plan.dim // UNIT)
         for x, value in enumerate(values):
-            store(self.out, value, token, head, unit * UNIT + x)
+            store(self.out, value, token, head + h, unit * UNIT + x)
 
     def round_all(self) -> None:
-        """Emit the launch that makes pairs of the floats."""
-        shape, (pairs,), order = self.shape, self.pairs, order_of_text(self.shape.rounded)
-        units, threads = shape.head_dim // UNIT, self.gpu.threads
-        grid = ceil_div(shape.heads * units, threads), self.out.shape[0]
-        with launch(grid, (threads,)) as (block, row, thread):
+        """Emit the launch that rounds the floats."""
+        shape, (pairs,), threads = self.shape, self.pairs, self.gpu.threads
+        units = shape.head_dim // UNIT
+        with launch((ceil_div(shape.heads * units, threads), self.out.shape[0]), (threads,)) as (
+            block,
+            row,
+            thread,
+        ):
             at = bind(block * threads + thread)
-            with when(at < shape.heads * units):
-                head, unit = split(at, units)
-                halves = [
-                    load_vector(self.out, row, head, unit * 2 + half)
-                    for half in range(UNIT // VECTOR)
-                ]
-                values = [halves[x // VECTOR][x % VECTOR] for x in range(UNIT)]
-                store_unit(pairs, values, order, row, at)
+            inside = at < shape.heads * units
+            head, unit = split(bind(T.min(at, shape.heads * units - 1)), units)
+            halves = [
+                load_vector(self.out, row, head, unit * 2 + half) for half in range(UNIT // VECTOR)
+            ]
+            values = [halves[x // VECTOR][x % VECTOR] for x in range(UNIT)]
+            if self.fp8 is not None:
+                store_groups(self.gpu, pairs, row, self.fp8, values, at, (thread, threads), inside)
+            else:
+                with when(inside):
+                    store_unit(pairs, values, order_of_text(shape.rounded), row, at)

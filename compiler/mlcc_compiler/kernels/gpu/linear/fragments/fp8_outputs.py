@@ -1,7 +1,8 @@
-"""How norms and gated products write their result as 8-bit floats (`fp8_rows.py`), where only
-products of such weights read it: what `rounded_rows.py` does with pairs of float16.
+"""How norms, gated products and attention write their result as 8-bit floats (`fp8_rows.py`), where
+only products of such weights read it: what `rounded_rows.py` does with pairs of float16.
 
-A workgroup has a row, in registers. The form of a row is an attribute of the operator, as text.
+A workgroup has a row, in registers; of attention, whole groups. The form of a row is an attribute
+of the operator, as text.
 """
 
 from __future__ import annotations
@@ -52,35 +53,68 @@ def words_of(text: str, width: int) -> int:
     return width // 2 if row is None else row.words
 
 
+def fits_heads(text: str, head_dim: int) -> bool:
+    """Whether attention can write it, a head at a time."""
+    if is_pairs(text):
+        return head_dim % UNIT == 0
+    group = int(text.strip(_MARK) or 0)
+    return group > 0 and head_dim % group == 0
+
+
 def store_row(gpu: Gpu, y: Any, m: Expr, row: Fp8Row, held: Local, thread: Expr) -> None:
     """Emit the rounding of row m. held: this thread's units, number i being unit
     i * threads + thread; 0 behind the last. Contains barriers."""
-    units, together = row.k // UNIT, row.group // UNIT
-    count, most = -(-units // gpu.threads), Local()
-    for i in range(count):
-        if row.grouped or i == 0:
-            most[0] = real(LEAST)
-        for j in range(UNIT):
-            most[0] = T.max(most[0], T.abs(held[i * UNIT + j]))
-        if row.grouped:
-            team, lane = bind(thread // together), bind(thread % together)
-            teams = gpu.threads // together
-            top = bind(reduce(gpu, most[0], largest, lane, together, team, teams))
-            _store(gpu, y, m, row, held, thread, top, i)
-    if not row.grouped:
-        top = bind(reduce(gpu, most[0], largest, thread, gpu.threads))
-        for i in range(count):
-            _store(gpu, y, m, row, held, thread, top, i)
+    units = row.k // UNIT
+    parts = [[held[i * UNIT + j] for j in range(UNIT)] for i in range(-(-units // gpu.threads))]
+    numbers = [bind(thread + i * gpu.threads) for i in range(len(parts))]
+    if row.grouped:
+        for values, unit in zip(parts, numbers, strict=True):
+            store_groups(gpu, y, m, row, values, unit, (thread, gpu.threads), unit < units)
+        return
+    top = _largest([value for values in parts for value in values])
+    top = bind(reduce(gpu, top, largest, thread, gpu.threads))
+    for values, unit in zip(parts, numbers, strict=True):
+        _store(y, m, row, values, unit, top, unit < units)
+
+
+def store_groups(
+    gpu: Gpu,
+    y: Any,
+    m: Expr,
+    row: Fp8Row,
+    values: list[Expr],
+    unit: Expr,
+    threads: tuple[Expr, int],
+    inside: Expr,
+) -> None:
+    """Emit the rounding of whole groups of row m: of this thread's unit, if it is `inside`, and its
+    neighbours'. threads: (this one, of the workgroup), which all come here."""
+    (thread, count), together = threads, row.group // UNIT
+    team, lane = bind(thread // together), bind(thread % together)
+    top = reduce(gpu, _largest(values), largest, lane, together, team, count // together)
+    _store(y, m, row, values, unit, bind(top), inside)
+
+
+def store_zeros(y: Any, m: Expr, row: Fp8Row, unit: Expr) -> None:
+    """Emit zeros for a unit of row m."""
+    _store(y, m, row, [real(0)] * UNIT, unit, bind(real(LEAST)), T.bool(True))
+
+
+def _largest(values: list[Expr]) -> Expr:
+    """The largest magnitude."""
+    most = Local()
+    most[0] = real(LEAST)
+    for value in values:
+        most[0] = T.max(most[0], T.abs(value))
+    return most[0]
 
 
 def _store(
-    gpu: Gpu, y: Any, m: Expr, row: Fp8Row, held: Local, thread: Expr, top: Expr, i: int
+    y: Any, m: Expr, row: Fp8Row, values: list[Expr], unit: Expr, top: Expr, inside: Expr
 ) -> None:
-    """Emit the stores of unit number i, and of its group's scale."""
-    unit, together = bind(thread + i * gpu.threads), row.group // UNIT
-    inverse = bind(real(E4M3_MOST) / top)
-    with when(unit < row.k // UNIT):
-        values = [held[i * UNIT + j] * inverse for j in range(UNIT)]
-        store_unit(y, row, values, m, T.int32(0), unit)
-    with when(tirx.all(unit < row.k // UNIT, unit % together == 0)):
+    """Emit the stores of a unit, and of its group's scale."""
+    together, inverse = row.group // UNIT, bind(real(E4M3_MOST) / top)
+    with when(inside):
+        store_unit(y, row, [value * inverse for value in values], m, T.int32(0), unit)
+    with when(tirx.all(inside, unit % together == 0)):
         store_scale(y, row, top, m, unit // together)
