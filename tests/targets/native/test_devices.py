@@ -13,13 +13,19 @@ import pytest
 import tvm
 
 from tests.targets.native import plugin_functions as functions
-from tests.targets.native.wgsl_library import count_groups, load, pointer, scale_add
+from tests.targets.native.wgsl_library import (
+    WITHOUT_TORCH,
+    count_groups,
+    load,
+    pointer,
+    scale_add,
+)
 
 
 def python(code: str, **environment: str) -> str:
     """The output of a new Python process that runs `code`."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", WITHOUT_TORCH + code],
         capture_output=True,
         text=True,
         check=False,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.targets.native.wgsl_library import WITHOUT_TORCH
 from tools.packages import LAVAPIPE, SWIFTSHADER
 
 HERE = Path(__file__).parent
@@ -32,7 +33,8 @@ def test_swiftshader_passes_the_same_tests(device: Any) -> None:
     files = [str(HERE / name) for name in ("test_tensors.py", "test_kernels.py")]
     choice = "not equals_numpy and not its_size"
     options = ("-q", "-p", "no:cacheprovider", "-k", choice)
-    python("-m", "pytest", *options, *files, drivers=str(SWIFTSHADER))
+    code = f"{WITHOUT_TORCH}import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    python("-c", code, *options, *files, drivers=str(SWIFTSHADER))
 
 
 TWO = """
@@ -67,4 +69,4 @@ else:
 @pytest.mark.needs("lavapipe")
 def test_two_devices_at_once(device: Any) -> None:
     code = TWO.format(tests=str(HERE.parents[2]))
-    python("-c", code, drivers=os.pathsep.join(map(str, (LAVAPIPE, SWIFTSHADER))))
+    python("-c", WITHOUT_TORCH + code, drivers=os.pathsep.join(map(str, (LAVAPIPE, SWIFTSHADER))))

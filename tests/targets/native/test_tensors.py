@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.targets.native import plugin_functions as functions
+from tests.targets.native.wgsl_library import WITHOUT_TORCH
 
 SIZES = [0, 1, 2, 3, 4, 5, 255, 256, 257, 16384, 16385, 65537, 9_000_001]
 
@@ -118,7 +119,7 @@ assert (back == data[-1000:]).all()
 def test_a_large_upload_takes_its_size_once(device: Any) -> None:
     """256 MiB; a software device's memory is the process's own, so the tensor itself counts."""
     done = subprocess.run(
-        [sys.executable, "-c", UPLOAD], capture_output=True, text=True, check=False
+        [sys.executable, "-c", WITHOUT_TORCH + UPLOAD], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 256 + 80

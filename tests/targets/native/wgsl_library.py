@@ -10,6 +10,8 @@ from typing import Any
 
 import tvm
 
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None\n"
+"""Before scripts of tests: TVM's FFI else imports torch, two seconds (`tvm_import.py`)."""
 _TYPES = {"buffer": (3, 64, 1), "int32": (0, 32, 1), "int64": (0, 64, 1), "float32": (2, 32, 1)}
 
 
