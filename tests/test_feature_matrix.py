@@ -86,6 +86,13 @@ def test_long():
 def test_more(): pass
 """
 
+HYPOTHESIS = """
+class settings:
+    register_profile = load_profile = staticmethod(lambda *name, **options: None)
+"""
+"""For the imports of conftest.py: none of these tests has random examples, and Hypothesis takes
+half of the start of thirty processes."""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -97,6 +104,7 @@ def project(tmp_path: Path) -> Path:
     shutil.copytree(HERE.parent / "tools", tmp_path / "tools")
     shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests" / "test_features.py").write_text(TESTS)
+    (tmp_path / "hypothesis.py").write_text(HYPOTHESIS)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "features.md").write_text(f"before\n{BEGIN}\n{END}\nafter\n")
     return tmp_path
