@@ -38,6 +38,9 @@ class Isa:
     """Dtype of the activations between operators."""
     activation_parts: int = 1
     """int8 numbers per activation in products with codes: 2 are 16 bits."""
+    small_code: bool = False
+    """Whether kernels have few variants of their loops: for a CPU that few have, where code has to
+    be right and not fast, as all compiles for `any` pay for it."""
     tile_columns: int = 0
     """Columns of a tile of a stored matrix; 0 = two vectors. Set by a target's row, as the next
     field."""
@@ -80,7 +83,7 @@ AVX512_AMX = replace(AVX512_VBMI, name="avx512-amx", has_tiles=True)
 """Without VDPBF16PS, which Intel's CPUs run at a quarter of the speed of a multiply-add."""
 AVX2_VNNI = Isa("avx2-vnni", 256, "avxvnni", 16, True)
 AVX2 = Isa("avx2", 256, "avx2", 16, True)
-SSE2 = Isa("sse2", 128, "sse2", 16)
+SSE2 = Isa("sse2", 128, "sse2", 16, small_code=True)
 NEON_I8MM = Isa("neon-i8mm", 128, "neon_i8mm", 32, True)
 NEON_DOTPROD = Isa("neon-dotprod", 128, "neon_dotprod", 32, True)
 NEON = Isa("neon", 128, "neon", 32, True)

@@ -85,8 +85,10 @@ class CpuPacking:
         return self.isa.tile_columns or COLUMN_VECTORS * self.isa.lanes
 
     def vectors_at_once(self, rows: int) -> int:
-        """Vector registers of columns accumulated at a time, for this number of rows."""
+        """Vector registers of columns accumulated at a time, for this number of rows. Small code
+        has half of them."""
         most = ROW_VECTORS if rows * self.isa.activation_parts == 1 else COLUMN_VECTORS
+        most //= 2 if self.isa.small_code else 1
         return min(most, self.width // self.isa.lanes)
 
     @property

@@ -25,7 +25,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.quantized_tile import AllRows
+from mlcc_compiler.kernels.cpu.linear.quantized_tile import AllRows, QuantizedTile
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
 from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
@@ -117,10 +117,15 @@ def _register_tiles(isa: Isa, k: int, rows: QuantizedRows, weights: list[OneWeig
         for kernel in kernels:
             kernel.sum_all_rows(rows.n, ready)
 
-    tiled = [
-        TiledWeight(each.p.tiles, each.tile, each.unpacked, unpacks_few(each.p)) for each in kernels
-    ]
+    tiled = [_tiled(each) for each in kernels]
     for_each_tile(tiled, rows.n, k, row_tiles(isa), sums)
+
+
+def _tiled(kernel: QuantizedTile) -> TiledWeight:
+    """Small code unpacks a tile for all numbers of rows, or for none."""
+    few, unpacked = unpacks_few(kernel.p), kernel.unpacked
+    with_panel = few or not kernel.isa.small_code
+    return TiledWeight(kernel.p.tiles, kernel.tile, unpacked if with_panel else None, few)
 
 
 def input_shapes(form: CpuPacking, width: int) -> list[tuple[int, str]]:
@@ -133,8 +138,11 @@ def input_shapes(form: CpuPacking, width: int) -> list[tuple[int, str]]:
 def row_tiles(isa: Isa) -> tuple[int, ...]:
     """Heights of the register tiles: an int32 and a float sum per row and column vector, beside
     codes and activations; half as many rows if activations have two parts, with an int32 sum each.
-    Tiles of 3 are for CPUs that wait for memory; SMMLA takes rows in pairs.
+    Tiles of 3 are for CPUs that wait for memory; SMMLA takes rows in pairs; small code has
+    two heights.
     """
+    if isa.small_code:
+        return 4 // isa.activation_parts, 1
     sizes = (6, 4, 3, 2, 1) if isa.registers >= 32 else (4, 2, 1)
     if isa.activation_parts > 1:
         return tuple(n // 2 for n in sizes if n % 2 == 0)

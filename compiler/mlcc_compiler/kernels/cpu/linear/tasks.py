@@ -97,7 +97,8 @@ def for_each_tile(
         most = block(_L2_BYTES, 2 * largest)
         _tasks(weights, n, _blocks(n, most), largest, few, False)
 
-    if any(weight.unpacked is None for weight in weights):
+    never = any(weight.unpacked is None for weight in weights)
+    if never or all(weight.unpacks_few for weight in weights):
         few_rows()
         return
     with B.If(n < MANY):
