@@ -52,8 +52,8 @@ class KernelSet:
     in which `passes/round_activations.py` may give them x rounded; "" = none. None = never."""
     rounded_words: Callable[[str, int], int] = lambda order, width: width // 2
     """(a result of `rounding`, numbers of a row of x) -> words of a row."""
-    rounds_pairs: Callable[[str], bool] = bool
-    """Whether a result of `rounding` is the order of pairs, which any kernel can write."""
+    rounds_parts: Callable[[str], bool] = bool
+    """Whether a kernel can write a part of a row by a result of `rounding`, without the rest."""
     rounds_heads: Callable[[str, int], bool] = lambda order, head_dim: head_dim % 8 == 0
     """(a result of `rounding`, head_dim) -> whether attention can write it."""
 

@@ -31,7 +31,7 @@ class RoundActivations(Rewriter):
     def __init__(self, module: ir.IRModule, kernels: KernelSet, entry: str = "") -> None:
         super().__init__(module, entry)
         assert kernels.rounding is not None
-        self.rounding, self.is_pairs = kernels.rounding, kernels.rounds_pairs
+        self.rounding, self.rounds_parts = kernels.rounding, kernels.rounds_parts
         self.words, self.fits_heads = kernels.rounded_words, kernels.rounds_heads
         self.readers: dict[Any, list[Any]] = defaultdict(list)
         """The variable of a value -> the operators, or other expressions, that read it."""
@@ -55,7 +55,7 @@ class RoundActivations(Rewriter):
                 self.pairs[value.tuple_value] = variable
             if _name(value) == "relax.reshape" and len(self.readers[value.args[0]]) == 1:
                 self.flat[value.args[0]] = variable
-            if _name(value) == GATED and self._in_pairs(variable) and self._joined(value):
+            if _name(value) == GATED and self._in_parts(variable) and self._joined(value):
                 self.inside.add(call_parts(value)[1][0])
         return list(function.params)
 
@@ -121,10 +121,9 @@ class RoundActivations(Rewriter):
                 return ""
         return self.rounding([self._weights(reader) for reader in readers])
 
-    def _in_pairs(self, variable: Any) -> str:
-        """The order in which they take it as pairs; "" = they do not."""
-        order = self._order(variable)
-        return order if self.is_pairs(order) else ""
+    def _in_parts(self, variable: Any) -> bool:
+        """Whether they do, and a kernel can write parts of its rows."""
+        return self.rounds_parts(self._order(variable))
 
     def _joined(self, call: relax.Call) -> bool:
         """Whether gate and up are a linear layer that nothing else reads, with the activation at
@@ -135,7 +134,7 @@ class RoundActivations(Rewriter):
             return False
         weights = self._weights(product)
         even = len(weights) == 1 or [shape[0] for _, shape in weights] == [dims(source)[1] // 2] * 2
-        return even and self.is_pairs(self.rounding([weights]))
+        return even and bool(self.rounding([weights]))
 
     def _weights(self, call: relax.Call) -> list[tuple[str, list[int]]]:
         """(scheme, [N, K]) of what a linear layer reads; neighbours of one scheme are one."""

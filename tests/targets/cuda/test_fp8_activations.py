@@ -15,7 +15,7 @@ from mlcc.device.reference import ops as twin
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
-from mlcc_compiler.kernels.gpu.linear.fragments import fp8_outputs, rounded_rows
+from mlcc_compiler.kernels.gpu.linear.fragments import fp8_outputs, joined, rounded_rows
 from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import Fp8Row, round_to_fp8, row_of
 from mlcc_compiler.kernels.gpu.moe import experts as kernels
 from mlcc_targets import Choices, get_target
@@ -44,7 +44,7 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def rounded(x: np.ndarray, row: Fp8Row) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The twin: codes, the scale of each group, and the values of x rounded."""
-    groups = x.reshape(len(x), -1, row.group)
+    groups = x.reshape(len(x), x.shape[1] // row.group, row.group)
     top = np.maximum(np.abs(groups).max(axis=2, keepdims=True), np.float32(1e-30))
     codes = (groups * (np.float32(448) / top)).astype(ml_dtypes.float8_e4m3fn)
     scales = top * np.float32(1 / 448)
@@ -157,6 +157,44 @@ def test_rows_are_written_so(row: Fp8Row) -> None:
     ):
         error = np.abs(values_of(found, row) - expected)
         assert (error <= rounding_of(expected, row) * 1.001).all()
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    ("gpu", "inner", "rows"),
+    [
+        (CUDA, 256, (0, 3, 19)),
+        pytest.param(CUDA, 384, (8, 40, 70), marks=pytest.mark.long),
+        pytest.param(BY_GROUPS, 256, (5, 100), marks=pytest.mark.long),
+    ],
+)
+def test_gate_and_up_write_rows_so(
+    gpu: Gpu, inner: int, rows: tuple[int, ...], descending: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workgroup that is last with the tiles of a group, or a launch of its own, of what gate
+    and up are; counters are 0 again."""
+    emulation.device().emulated_order(descending)
+    forms = tuple(split_weights.packing(gpu, (inner, 256), "e4m3_g128") for _ in range(2))
+    row, x_row = Fp8Row(inner, 128, gpu.warp_groups), row_of(gpu, forms[0])
+    assert x_row is not None
+    monkeypatch.setattr(joined, "ROWS", (16, 64, 128) if max(rows) > 16 else (16,))
+    stored = [form.pack(linear.normal(i, inner, 256)) for i, form in enumerate(forms)]
+    tensors = [array for arrays in stored for array in arrays]
+    whole = np.concatenate([f.unpack(arrays) for f, arrays in zip(forms, stored, strict=True)])
+    for n in rows:
+        x, shape = linear.normal(n, n, 256), (n, row.words)
+        made = np.full((n, 2 * inner), 77, np.float32), np.full(shape, 77, np.uint32)
+        given = [words(gpu, x, x_row), *gpu_kernels.scratch(), *tensors, *made]
+        arguments = forms, False, True, joined.Gate("silu", (), row)
+        after = gpu_kernels.call(joined.gated_linear, arguments, given, gpu)
+        _, _, values = rounded(x, x_row)
+        bound = np.float32(2.0**-20) * (np.abs(values) @ np.abs(whole).T) + np.float32(1e-6)
+        assert (np.abs(after[-2] - values @ whole.T) <= bound).all() and not after[1].any()
+        numbers = (2 * inner,), "silu", fp8_outputs.text_of(gpu, row)
+        (alone,) = gpu_kernels.run(
+            rounded_rows.rounded_gated, numbers, [after[-2]], [(shape, "uint32")], gpu
+        )
+        np.testing.assert_array_equal(after[-1], alone)
 
 
 @pytest.mark.parametrize(

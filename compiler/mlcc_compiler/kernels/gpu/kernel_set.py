@@ -123,7 +123,7 @@ def gpu_kernels(gpu: Gpu) -> KernelSet:
         shares,
         rounding=rounds,
         rounded_words=fp8_outputs.words_of,
-        rounds_pairs=fp8_outputs.is_pairs,
+        rounds_parts=fp8_outputs.in_parts,
         rounds_heads=fp8_outputs.fits_heads,
     )
 

@@ -95,13 +95,17 @@ def emit_gated_linear(
     kernels: KernelSet, graph: Graph, x: Any, weight: Weight | Merged, *rest: Any, out: Any
 ) -> Any:
     """Emit gate and up, one weight or two, with their activation: `rest` is [bias], kind, and the
-    order of columns of the next product. Returns the value as pairs of float16."""
+    order of columns of the next product. Returns the value as pairs of float16, or 8-bit floats."""
     *bias, kind, order = rest
     forms = [packing(kernels.device, m.plan.shape, m.plan.scheme) for m in weight.members]
-    rounded, gate = dtype_of(x) == "uint32", Gate(str(kind), order_of_text(str(order)))
-    made = kernels.cached_kernel(gated_linear, tuple(forms), bool(bias), rounded, gate)
+    columns, text = sum(form.n for form in forms), str(order)
+    fp8 = fp8_outputs.form_of(text, columns // 2)
+    gate = Gate(str(kind), () if fp8 else order_of_text(text), fp8)
+    made = kernels.cached_kernel(
+        gated_linear, tuple(forms), bool(bias), dtype_of(x) == "uint32", gate
+    )
     inputs = _joined_inputs(kernels, graph, x, weight, forms)
-    both = tensor([dims(x)[0], sum(form.n for form in forms)])
+    both = tensor([dims(x)[0], columns])
     _, products = graph.items(
         graph.call_tir(made, "gated_linear", [*inputs, *bias], [both, out]), 2
     )

@@ -43,8 +43,7 @@ def form_of(text: str, width: int) -> Fp8Row | None:
     """The form of a text, of rows of `width` numbers; None = pairs."""
     if is_pairs(text):
         return None
-    group = int(text.strip(_MARK)) or width
-    return Fp8Row(width, group, text.endswith(_MARK))
+    return Fp8Row(width, _group_of(text) or width, text.endswith(_MARK))
 
 
 def words_of(text: str, width: int) -> int:
@@ -53,12 +52,19 @@ def words_of(text: str, width: int) -> int:
     return width // 2 if row is None else row.words
 
 
+def in_parts(text: str) -> bool:
+    """Whether a part of a row can be written without the rest: pairs, and whole groups."""
+    return is_pairs(text) or bool(_group_of(text))
+
+
 def fits_heads(text: str, head_dim: int) -> bool:
     """Whether attention can write it, a head at a time."""
-    if is_pairs(text):
-        return head_dim % UNIT == 0
-    group = int(text.strip(_MARK) or 0)
-    return group > 0 and head_dim % group == 0
+    return in_parts(text) and head_dim % (UNIT if is_pairs(text) else _group_of(text)) == 0
+
+
+def _group_of(text: str) -> int:
+    """Columns of a group; 0 = a row has one scale."""
+    return int(text.strip(_MARK) or 0)
 
 
 def store_row(gpu: Gpu, y: Any, m: Expr, row: Fp8Row, held: Local, thread: Expr) -> None:

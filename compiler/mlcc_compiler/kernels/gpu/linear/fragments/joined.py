@@ -28,7 +28,8 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.fragments import async_copy, gemm, gemv, mma
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
-from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import row_of
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_outputs import store_groups
+from mlcc_compiler.kernels.gpu.linear.fragments.fp8_rows import Fp8Row, row_of
 from mlcc_compiler.kernels.gpu.linear.fragments.gemm_tile import tile_for
 from mlcc_compiler.kernels.gpu.linear.fragments.lane import LANES, WARPS
 from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
@@ -37,13 +38,18 @@ from mlcc_compiler.kernels.gpu.linear.fragments.rounded import (
     Rounded,
     rounded_arguments,
 )
-from mlcc_compiler.kernels.gpu.linear.fragments.rounded_rows import gated_rows, gated_unit
+from mlcc_compiler.kernels.gpu.linear.fragments.rounded_rows import (
+    gated_fp8,
+    gated_rows,
+    gated_unit,
+    gated_values,
+)
 from mlcc_compiler.kernels.gpu.linear.matrix_tile import ROWS
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.variants import Variant, first_that_takes
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
-from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, shared, when
+from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, shared, when, zeros
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class Gate:
     """Of the activation."""
     order: tuple[int, ...]
     """Of the columns of a unit in the result, two a pair."""
+    fp8: Fp8Row | None = None
+    """The form of the result, if it is 8-bit floats in groups."""
 
 
 def joins(gpu: Gpu, forms: Sequence[GpuPacking]) -> bool:
@@ -106,7 +114,7 @@ def gated_linear(
     gate: Gate,
 ) -> PrimFunc:
     """(`joined_arguments`, products u32[n, N / 4]) -> y = (x @ gate.T, x @ up.T), and activation(
-    gate) * up as pairs of float16."""
+    gate) * up as pairs of float16, or as 8-bit floats."""
     columns = sum(form.n for form in forms)
 
     def body(*buffers: Expr) -> None:
@@ -115,7 +123,8 @@ def gated_linear(
         first_that_takes(work.x.shape[0], work.variants())
 
     arguments = joined_arguments(gpu, forms, bias, "float32", rounded)
-    return kernel(body, **arguments, products=u32("n", columns // 4))
+    words = gate.fp8.words if gate.fp8 else columns // 4
+    return kernel(body, **arguments, products=u32("n", words))
 
 
 class _Joined:
@@ -243,28 +252,51 @@ class _Gated:
         self.inner = int(y.shape[1]) // 2
 
     def fits(self, width: int) -> bool:
-        """Whether tiles of that many columns lie in pairs, each of which has a counter."""
-        return self.inner % width == 0 and self.inner // width <= PAIRED_TILES
+        """Whether tiles of that many columns lie in pairs, each of which has a counter; whole
+        groups of 8-bit floats may be several pairs."""
+        whole = width * self._together(width)
+        if self.gate.fp8 and whole % self.gate.fp8.group:
+            return False
+        return self.inner % whole == 0 and self.inner // whole <= PAIRED_TILES
+
+    def _together(self, width: int) -> int:
+        """Pairs of tiles that are computed at once."""
+        return max(1, self.gate.fp8.group // width) if self.gate.fp8 else 1
 
     def after(self, x: Rounded, tile: tuple[int, int], at: tuple[Expr, Expr], thread: Expr) -> None:
         """Emit what the workgroup does that wrote a tile: (rows, columns) at (column, row)."""
         (rows, columns), (column, row) = tile, at
-        pairs, threads = self.inner // columns, LANES * WARPS
-        place = bind(column % pairs)
+        together = self._together(columns)
+        columns, threads = columns * together, LANES * WARPS
+        pairs = self.inner // columns
+        place = bind(column // together % pairs)
         counter = x.counters[SHARED_TILES + row * pairs + place]
         units = columns // UNIT
         with (
-            when(async_copy.is_last(counter, 2)),
+            when(async_copy.is_last(counter, 2 * together)),
             T.serial(ceil_div(rows * units, threads)) as i,
         ):
             unit = bind(int32(i) * threads + thread)
             m = bind(row * rows + unit // units)
-            with when(tirx.all(unit < rows * units, m < self.y.shape[0])):
-                self._unit(m, bind(place * units + unit % units))
+            inside = tirx.all(unit < rows * units, m < self.y.shape[0])
+            self._unit(m, bind(place * units + unit % units), inside, thread)
 
     def alone(self) -> None:
         """Emit the launch that does the same when y is written."""
-        gated_rows(self.gpu, self.y, self.products, self.gate.kind, self.gate.order)
+        if self.gate.fp8:
+            gated_fp8(self.gpu, self.y, self.products, self.gate.kind, self.gate.fp8)
+        else:
+            gated_rows(self.gpu, self.y, self.products, self.gate.kind, self.gate.order)
 
-    def _unit(self, m: Expr, unit: Expr) -> None:
-        gated_unit(self.y, self.products, self.gate.kind, self.gate.order, m, unit)
+    def _unit(self, m: Expr, unit: Expr, inside: Expr, thread: Expr) -> None:
+        kind, form, threads = self.gate.kind, self.gate.fp8, (thread, LANES * WARPS)
+        if form is None:
+            with when(inside):
+                gated_unit(self.y, self.products, kind, self.gate.order, m, unit)
+            return
+        values = zeros(UNIT)
+        with when(inside):
+            for i, value in enumerate(gated_values(self.y, kind, m, unit)):
+                values[i] = value
+        held = [values[i] for i in range(UNIT)]
+        store_groups(self.gpu, self.products, m, form, held, unit, threads, inside)

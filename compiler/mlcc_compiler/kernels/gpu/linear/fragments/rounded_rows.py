@@ -77,7 +77,7 @@ def rounded_gated(gpu: Gpu, row: Sizes, kind: str, order: str) -> PrimFunc:
 
     def body(x: Expr, out: Expr) -> None:
         if form := form_of(order, inner):
-            _gated_fp8(gpu, x, out, kind, form)
+            gated_fp8(gpu, x, out, kind, form)
         else:
             gated_rows(gpu, x, out, kind, order_of_text(order))
 
@@ -85,9 +85,9 @@ def rounded_gated(gpu: Gpu, row: Sizes, kind: str, order: str) -> PrimFunc:
     return kernel(body, gate_up=activations(gpu, "n", 2 * inner), out=out)
 
 
-def _gated_fp8(gpu: Gpu, x: Any, out: Any, kind: str, form: Fp8Row) -> None:
+def gated_fp8(gpu: Gpu, x: Any, out: Any, kind: str, form: Fp8Row) -> None:
     """Emit the launch of `rounded_gated` that writes 8-bit floats: a workgroup a row."""
-    units, inner = form.k // UNIT, form.k
+    units = form.k // UNIT
     count = -(-units // gpu.threads)
     with launch((x.shape[0],), (gpu.threads,)) as (row, thread):
         held = Local(count * UNIT)
@@ -96,9 +96,8 @@ def _gated_fp8(gpu: Gpu, x: Any, out: Any, kind: str, form: Fp8Row) -> None:
             for j in range(UNIT):
                 held[i * UNIT + j] = real(0)
             with when(unit < units):
-                gate, up = (load(x, row, unit * UNIT + first, UNIT) for first in (0, inner))
-                for j in range(UNIT):
-                    held[i * UNIT + j] = ACTIVATIONS[kind](gate[j]) * up[j]
+                for j, value in enumerate(gated_values(x, kind, row, unit)):
+                    held[i * UNIT + j] = value
         store_row(gpu, out, row, form, held, thread)
 
 
@@ -114,11 +113,16 @@ def gated_rows(gpu: Gpu, x: Any, out: Any, kind: str, order: tuple[int, ...]) ->
 
 def gated_unit(x: Any, out: Any, kind: str, order: tuple[int, ...], row: Expr, unit: Expr) -> None:
     """Emit one unit of activation(first half of x's row) * second half."""
+    store_unit(out, gated_values(x, kind, row, unit), order, row, unit)
+
+
+def gated_values(x: Any, kind: str, row: Expr, unit: Expr) -> list[Expr]:
+    """The eight numbers of that unit."""
     inner, values = int(x.shape[1]) // 2, Local(UNIT)
     gate, up = (load(x, row, unit * UNIT + first, UNIT) for first in (0, inner))
     for i in range(UNIT):
         values[i] = ACTIVATIONS[kind](gate[i]) * up[i]
-    store_unit(out, [values[i] for i in range(UNIT)], order, row, unit)
+    return [values[i] for i in range(UNIT)]
 
 
 def _normalise(
