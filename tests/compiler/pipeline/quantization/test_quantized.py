@@ -6,6 +6,8 @@ own rounding: activations to int8 by group, and pages to float16.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ GPU_RECIPES = ("f16", "bf16", "q8", "q8a", "q3", "q5", "q6", "q4a")
 """f32 and q4: `tests/e2e/demo/test_demo_vulkan.py`."""
 GPU_BOUND = 0.01
 """A GPU's kernels take inputs as they are; pages and tiles of matrices are float16."""
+Exact = Callable[[str], Any]
+"""Recipe -> logits of the reference."""
 
 
 def proves(quant: str, *targets: str) -> Any:
@@ -48,13 +52,16 @@ def checkpoint(tmp_path_factory: Any) -> Checkpoint:
     return Checkpoint.open(folder)
 
 
-def logits(
+def compiled(
     checkpoint: Checkpoint, target: str, quant: str, folder: Path, activations: int | None = None
-) -> Any:
-    """Logits of two sequences fed in chunks, through a compiled and reopened artifact."""
+) -> Path:
     options = Options(quant=quant, context=64, max_batch=8, activations=activations)
-    out = compile_model(checkpoint, get_target(target), folder / target, options, Progress())
-    executor = open_executor(Artifact.open(out))
+    return compile_model(checkpoint, get_target(target), folder / target, options, Progress())
+
+
+def logits(artifact: Path) -> Any:
+    """Logits of two sequences fed in chunks, through a reopened artifact."""
+    executor = open_executor(Artifact.open(artifact))
     rng = np.random.default_rng(3)
     paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (24, 9)])
     paged.step({0: 8})
@@ -65,13 +72,27 @@ def logits(
     return np.concatenate([paged.result(0), paged.result(1)])
 
 
+@pytest.fixture(scope="module")
+def reference(
+    checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """A recipe's artifact for the reference, compiled once for all targets that are compared."""
+    folder = tmp_path_factory.mktemp("reference")
+    return cache(lambda quant: compiled(checkpoint, "reference", quant, folder / quant))
+
+
+@pytest.fixture(scope="module")
+def exact(reference: Callable[[str], Path]) -> Exact:
+    return cache(lambda quant: logits(reference(quant)))
+
+
 @pytest.mark.parametrize("quant", [proves(q, "cpu", "reference") for q in FLOAT_BOUNDS])
 def test_float_weights_agree_with_reference(
-    checkpoint: Checkpoint, quant: str, tmp_path: Path
+    checkpoint: Checkpoint, quant: str, exact: Exact, tmp_path: Path
 ) -> None:
-    expected = logits(checkpoint, "reference", quant, tmp_path)
+    expected = exact(quant)
     as_they_are = 16 if quant == "bf16" else None  # else there are CPUs that round them to bf16
-    found = logits(checkpoint, "cpu", quant, tmp_path, as_they_are)
+    found = logits(compiled(checkpoint, "cpu", quant, tmp_path, as_they_are))
     assert expected.std() >= 1
     assert np.abs(found - expected).max() / expected.std() < FLOAT_BOUNDS[quant]
 
@@ -91,38 +112,45 @@ def linear_of_bf16_rows(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def test_bf16_weights_err_no_more_than_inputs_of_bf16(
-    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint,
+    reference: Callable[[str], Path],
+    exact: Exact,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    exact = logits(checkpoint, "reference", "bf16", tmp_path)
-    found = logits(checkpoint, "cpu", "bf16", tmp_path)
+    expected, found = exact("bf16"), logits(compiled(checkpoint, "cpu", "bf16", tmp_path))
     monkeypatch.setattr(ops, "linear", linear_of_bf16_rows)
-    rounded = logits(checkpoint, "reference", "bf16", tmp_path)
-    allowed = np.sqrt(np.mean((rounded - exact) ** 2))
-    assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
-    assert allowed < 0.02 * exact.std()
+    rounded = logits(reference("bf16"))
+    allowed = np.sqrt(np.mean((rounded - expected) ** 2))
+    assert np.sqrt(np.mean((found - expected) ** 2)) < 1.25 * allowed
+    assert 0 < allowed < 0.02 * expected.std()
 
 
 @pytest.mark.parametrize("quant", [proves(q, "cpu", "reference") for q in INTEGER])
 def test_integer_weights_err_no_more_than_rounded_inputs(
-    checkpoint: Checkpoint, quant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint,
+    quant: str,
+    reference: Callable[[str], Path],
+    exact: Exact,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rounding is chaotic in the single logit, so the error's size is compared, not its value."""
-    exact = logits(checkpoint, "reference", quant, tmp_path)
-    found = logits(checkpoint, "cpu", quant, tmp_path)
+    expected, found = exact(quant), logits(compiled(checkpoint, "cpu", quant, tmp_path))
     monkeypatch.setattr(ops, "linear", linear_of_rounded_rows)
-    rounded = logits(checkpoint, "reference", quant, tmp_path)
-    allowed = np.sqrt(np.mean((rounded - exact) ** 2))
-    assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
-    assert allowed < 0.05 * exact.std()
+    rounded = logits(reference(quant))
+    allowed = np.sqrt(np.mean((rounded - expected) ** 2))
+    assert np.sqrt(np.mean((found - expected) ** 2)) < 1.25 * allowed
+    assert 0 < allowed < 0.05 * expected.std()
 
 
 @pytest.mark.usefixtures("vulkan")
 @pytest.mark.parametrize("quant", [proves(q, "vulkan") for q in GPU_RECIPES])
 def test_vulkan_agrees_with_reference(
-    checkpoint: Checkpoint, quant: str, tmp_path: Path, record_property: Any
+    checkpoint: Checkpoint, quant: str, exact: Exact, tmp_path: Path, record_property: Any
 ) -> None:
-    expected = logits(checkpoint, "reference", quant, tmp_path)
-    found = logits(checkpoint, "vulkan", quant, tmp_path)
+    expected = exact(quant)
+    found = logits(compiled(checkpoint, "vulkan", quant, tmp_path))
     error = np.abs(found - expected).max() / expected.std()
     record_property("max_error", float(error))
     assert error < GPU_BOUND
