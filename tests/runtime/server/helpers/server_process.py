@@ -83,7 +83,7 @@ def serving_models(*words: str) -> Iterator[RunningServer]:
 
 @contextmanager
 def running(*options: str, program: Path = PROGRAM) -> Iterator[RunningServer]:
-    process = (fork_server.popen if program == PROGRAM else subprocess.Popen)(
+    process = (fork_server.popen if program in (PROGRAM, SCRIPTED) else subprocess.Popen)(
         [sys.executable, str(program), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
