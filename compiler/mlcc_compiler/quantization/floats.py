@@ -26,6 +26,5 @@ def from_storage(stored: Array, dtype: str) -> npt.NDArray[np.float32]:
     if dtype != "bfloat16":
         return stored.astype(np.float32)
     bits = aligned(stored.shape, "uint32")
-    bits[...] = stored
-    bits <<= 16
+    np.left_shift(stored, 16, out=bits, dtype=np.uint32)  # widens in the cache, block by block
     return np.asarray(bits.view(np.float32))
