@@ -54,7 +54,12 @@ def _fork(command: Sequence[str], env: Any, streams: Sequence[int]) -> int:
     """The process of a command. streams: descriptors, -1 = this process's."""
     server = _server()
     given = [fd >= 0 for fd in streams]
-    request = {"command": [*command], "env": dict(env or os.environ), "cwd": str(Path.cwd()), "given": given}
+    request = {
+        "command": [*command],
+        "env": dict(env or os.environ),
+        "cwd": str(Path.cwd()),
+        "given": given,
+    }
     with _subreaper():
         message = json.dumps(request).encode()
         socket.send_fds(server, [message], [fd for fd in streams if fd >= 0])

@@ -1,6 +1,7 @@
 // The threads of one block as fibers of one CPU thread: they run in a fixed order and change places
 // only at barriers and shuffles, so that a missing barrier gives a wrong result in one of the two
-// orders. Faults that hardware leaves undefined are named: barriers that only some threads reach.
+// orders. A warp runs as far as it can before the next one does. Faults that hardware leaves undefined
+// are named: barriers that only some threads reach.
 #pragma once
 #include <setjmp.h>
 #include <stdint.h>
@@ -42,10 +43,8 @@ class Block {
     while (static_cast<int>(fibers_.size()) < count_) fibers_.push_back(new Fiber);
     for (int i = 0; i < count_; ++i) fibers_[i]->state = State::kReady;
     for (;;) {
-      for (int i = 0; i < count_; ++i) {
-        int thread = descending ? count_ - 1 - i : i;
-        if (fibers_[thread]->state == State::kReady) Resume(thread);
-      }
+      int warps = (count_ + kWarp - 1) / kWarp;
+      for (int i = 0; i < warps; ++i) RunWarp(descending ? warps - 1 - i : i, descending);
       std::string fault;
       if (!Release(&fault)) return fault;
     }
@@ -98,14 +97,20 @@ class Block {
     setcontext(&fiber->context);
   }
 
-  // Lets whole warps, else the whole block, go on. False at the end or at a fault.
+  // Runs the threads of a warp until they do not wait for one another.
+  void RunWarp(int warp, bool descending) {
+    int first = warp * kWarp, end = first + kWarp < count_ ? first + kWarp : count_;
+    do {
+      for (int i = first; i < end; ++i) {
+        int thread = descending ? end - 1 - (i - first) : i;
+        if (fibers_[thread]->state == State::kReady) Resume(thread);
+      }
+    } while (Together(first, end, State::kWarp));
+  }
+
+  // Lets the whole block go on. False at the end or at a fault.
   bool Release(std::string* fault) {
-    bool any = false;
-    for (int first = 0; first < count_; first += kWarp) {
-      int end = first + kWarp < count_ ? first + kWarp : count_;
-      any |= Together(first, end, State::kWarp);
-    }
-    if (any || Together(0, count_, State::kBlock)) return true;
+    if (Together(0, count_, State::kBlock)) return true;
     for (int i = 0; i < count_; ++i) {
       if (fibers_[i]->state == State::kDone) continue;
       char text[160];

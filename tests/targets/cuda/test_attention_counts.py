@@ -12,12 +12,14 @@ from mlcc_compiler.kernels.gpu.attention import flash_rows
 
 @pytest.mark.usefixtures("disassembler")
 @pytest.mark.parametrize(
-    ("arch", "most"), [("sm_90", 0.086), pytest.param("sm_80", 0.084, marks=pytest.mark.long)]
+    ("arch", "most", "registers"),
+    [("sm_90", 0.081, 168), pytest.param("sm_80", 0.082, 176, marks=pytest.mark.long)],
 )
-def test_attention_of_prompts(arch: str, most: float) -> None:
-    """32 heads, 8 of keys, 128 wide: a block of 64 keys is 128 tensor instructions of a warp."""
+def test_attention_of_prompts(arch: str, most: float, registers: int) -> None:
+    """32 heads, 8 of keys, 128 wide: a block of 64 keys is 128 tensor instructions of a warp. With
+    168 registers a multiprocessor runs three workgroups."""
     found = count_attention.plain(arch)
-    assert found.spills == 0 and found.tensor == 128
+    assert found.spills == 0 and found.tensor == 128 and found.registers <= registers
     assert found.of_product is not None and most / 2 < found.of_product <= most, found
 
 

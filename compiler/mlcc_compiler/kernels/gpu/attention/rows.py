@@ -41,6 +41,10 @@ class Rows:
         """Whether `copy` may be used."""
         return bool(self._buffer.dtype == "float16")
 
+    def cell(self, row: Expr, column: Expr) -> Expr:
+        """A number as it is stored."""
+        return self._buffer[row, column]
+
     def copy(self, row: Expr, at: Expr, count: int) -> Expr:
         """`count` neighbours as float16, indexed in units of `count`."""
         return self._buffer[row, T.Ramp(at * count, 1, count)]
