@@ -3,7 +3,6 @@ signals, and processes of their own."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import fork_server
 from tools import forked_programs
 
 PROGRAM = """
@@ -41,16 +39,6 @@ if __name__ == "__main__":
         sys.stdout.flush()
         sys.stdin.read()
     sys.exit(3)
-"""
-
-CHILD = """
-import json, os, sys, threading
-
-mark, served = (name in sys.modules for name in ("forked_mark", "mlcc.server.serve"))
-said = [sys.argv[1:], os.environ["GIVEN"], os.getcwd(), os.getppid(), os.getpid()]
-print("a warning", file=sys.stderr)
-print(json.dumps([*said, mark, served, threading.active_count(), sys.stdin.read()]))
-sys.exit(3)
 """
 
 
@@ -94,34 +82,3 @@ def test_other_programs_are_started_as_always(program: list[str]) -> None:
     code = "import sys; print('forked_mark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="forks like these need Linux")
-def test_a_fork_of_the_server_is_a_child_of_the_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its own streams, environment and folder, and the imports of the server alone."""
-    path = tmp_path / "program.py"
-    path.write_text(CHILD)
-    monkeypatch.setitem(sys.modules, "forked_mark", sys)
-    monkeypatch.chdir(tmp_path)
-    command = [sys.executable, str(path), "a", "b"]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    environment = {**os.environ, "GIVEN": "yes"}
-    with fork_server.popen(command, text=True, env=environment, **pipes) as started:
-        output, faults = started.communicate("a line")
-    said = [["a", "b"], "yes", str(tmp_path), os.getpid(), started.pid, False, True, 1, "a line"]
-    assert (json.loads(output), faults, started.returncode) == (said, "a warning\n", 3)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="forks like these need Linux")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_end_a_fork_of_the_server(tmp_path: Path, number: int) -> None:
-    path = tmp_path / "program.py"
-    path.write_text("import sys; print(flush=True); sys.stdin.read()")
-    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    command = [sys.executable, str(path)]
-    with fork_server.popen(command, text=True, env=os.environ, **pipes) as started:
-        assert started.stdout and started.stdout.readline()
-        started.send_signal(number)
-        assert started.wait(60) == -number

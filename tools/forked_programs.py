@@ -3,8 +3,7 @@
 A server of the tests imports for a second what the tests have imported already. `install` replaces
 the start of Python scripts and modules by `subprocess`, and of processes by multiprocessing's
 "spawn", with a fork that has the arguments, environment, standard streams and signal handlers of a
-new interpreter. Everything else is started as always. Linux, CPython; used by `tools.mutants`
-and `tests/helpers/fork_server.py`.
+new interpreter. Everything else is started as always. Linux, CPython; used by `tools.mutants`.
 """
 
 from __future__ import annotations

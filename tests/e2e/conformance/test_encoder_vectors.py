@@ -25,7 +25,6 @@ from tests.e2e.conformance.helpers.client import Client
 from tests.e2e.conformance.helpers.encoders import TOPICS, make
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import FOLDER, layout, load, read
-from tests.helpers import fork_server
 from tests.helpers.mobile.c_bridge import bridge as c_bridge
 from tests.helpers.mobile.swift_package import Package
 from tests.helpers.web_package import bridge as web_bridge
@@ -83,7 +82,7 @@ def asked(url: str, topic: str) -> Iterator[Runner]:
 @pytest.fixture(scope="module")
 def server(topic: str, compiled: Compiled) -> Iterator[Runner]:
     command = [sys.executable, "-m", "mlcc", "serve", str(compiled(topic, "cpu")), "--port", "0"]
-    process = fork_server.popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:
         found = re.search(r"http://[\d.:]+", process.stdout.readline())

@@ -25,7 +25,6 @@ from mlcc_targets import Choices, get_target
 from tests.compiler.models.helpers.checkpoints import SMALL
 from tests.compiler.vision.checkpoints import FAMILIES
 from tests.e2e.vision.families import FIRST, LETTERS, Oracle, save_family
-from tests.helpers import fork_server
 from tests.runtime.multimodal.helpers.pictures import encoded, noise
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def served(
     keys = [{"name": name, "key": key} for name, key in KEYS.items()]
     (folder / "keys.json").write_text(json.dumps({"keys": keys}))
     command = [sys.executable, "-m", "mlcc", "serve", str(out), "--port", "0", "--alias", "it"]
-    process = fork_server.popen(
+    process = subprocess.Popen(
         [*command, "--api-keys", str(folder / "keys.json")], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout

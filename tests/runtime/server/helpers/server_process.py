@@ -16,8 +16,6 @@ from typing import Any
 
 import httpx
 
-from tests.helpers import fork_server
-
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """`verify` of requests over plain HTTP: httpx else reads all authorities for each, 25 ms."""
 PROGRAM = Path(__file__).with_name("toy_server.py")
@@ -83,7 +81,7 @@ def serving_models(*words: str) -> Iterator[RunningServer]:
 
 @contextmanager
 def running(*options: str, program: Path = PROGRAM) -> Iterator[RunningServer]:
-    process = (fork_server.popen if program in (PROGRAM, SCRIPTED) else subprocess.Popen)(
+    process = subprocess.Popen(
         [sys.executable, str(program), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
