@@ -46,6 +46,7 @@ def target(choices: Choices) -> Target:
             "narrow_types": 1,
             "mma": int(not set(archs) & WITHOUT_MMA),
             "e4m3": 1,
+            "fp8_kv": 1,
             "wgmma": int(set(archs) <= WITH_WGMMA),
         },
         matrix_unit="wmma",

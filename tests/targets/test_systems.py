@@ -228,8 +228,8 @@ def test_inspect_lists_what_each_library_is_for(all_systems: Path) -> None:
 def test_a_further_library_costs_its_bytes_and_a_manifest(all_systems: Path) -> None:
     sizes = {path.name: path.stat().st_size for path in all_systems.iterdir()}
     x86, arm = (sizes.pop(f"model.{this_system()}-{level}.so") for level in ("x86-64", "arm"))
-    for library in ("model.macos-x86-64.dylib", WINDOWS):
-        assert sizes.pop(library) < 1.25 * x86
+    assert sizes.pop("model.macos-x86-64.dylib") < 1.25 * x86
+    assert sizes.pop(WINDOWS) < 1.1 * x86 + (64 << 10)  # MinGW's part of the C library
     assert sizes.pop("model.macos-arm.dylib") < 1.25 * arm
     manifest, once = sizes.pop("mlcc.json"), {"chat_template.jinja", "tokenizer.json"}
     for name in ("macos-x86-64", "macos-arm", "windows-x86-64", f"{this_system()}-arm"):

@@ -95,7 +95,7 @@ def _dtype(target: Target, options: Options) -> str:
             f"--kv f16: target '{target.name}' has no float16 here; use --kv int8 or --kv f32"
         )
     if options.kv == "fp8":
-        if not target.limits.get("e4m3"):
+        if not target.limits.get("fp8_kv"):
             raise UnsupportedError(
                 f"--kv fp8: target '{target.name}' has no 8-bit floats; use --kv int8, which has "
                 "as many bytes and a smaller error"
