@@ -26,9 +26,11 @@ INT8, INT8_WORDS, FP8_WORDS = "int8", "int8x4", "float8_e4m3x4"
 8-bit floats (E4M3; Micikevicius et al., 2022).
 """
 INT8_FORMS = frozenset({INT8, INT8_WORDS})
-"""Page dtypes of 8-bit integers. Numbers are multiplied by the scale of their token and head: the
-largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022), of 8-bit floats by
-448, their largest number.
+"""Page dtypes of 8-bit integers."""
+SCALED_FORMS = INT8_FORMS | {FP8_WORDS}
+"""8-bit page dtypes. Numbers are multiplied by the scale of their token and head: the largest
+magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022), of 8-bit floats by 448, their
+largest number.
 """
 
 
@@ -97,7 +99,7 @@ class AttentionShape(PagedRecord):
             tensors = [CacheTensor(name, (*rows, dim // 4), "uint32")]
         else:
             tensors = [CacheTensor(name, (*rows, dim), dtype)]
-        if dtype in INT8_FORMS or dtype == FP8_WORDS:
+        if dtype in SCALED_FORMS:
             name = fp8_scale if dtype == FP8_WORDS else scale
             tensors.append(CacheTensor(name, rows, "float32"))
         window = self.window if self.slides else None
@@ -136,7 +138,7 @@ class KvLayout:
     @property
     def has_scales(self) -> bool:
         """Whether pages are 8-bit."""
-        return self.is_int8 or self.is_fp8
+        return self.dtype in SCALED_FORMS
 
     @property
     def tensors(self) -> tuple[CacheTensor, ...]:

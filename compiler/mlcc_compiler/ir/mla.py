@@ -15,7 +15,7 @@ from typing import ClassVar
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.ir.caches import CacheLayout, CacheSpec, CacheTensor, PagedRecord
-from mlcc_compiler.ir.layout import FP8_WORDS, INT8_FORMS
+from mlcc_compiler.ir.layout import FP8_WORDS, SCALED_FORMS
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class MlaShape(PagedRecord):
 
     def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
         """Pages of latents, one tensor a layer. Raises UnsupportedError for 8-bit pages."""
-        if dtype in INT8_FORMS or dtype == FP8_WORDS:
+        if dtype in SCALED_FORMS:
             name = "fp8" if dtype == FP8_WORDS else "int8"
             raise UnsupportedError(
                 f"--kv {name}: pages of latents (multi-head latent attention) have no 8-bit form, "

@@ -14,7 +14,7 @@ from mlcc.device.reference import attention as twin
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, BatchWriter, Cache, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
-from mlcc_compiler.ir.layout import FP8_WORDS, INT8_FORMS, INT8_WORDS, AttentionShape, KvLayout
+from mlcc_compiler.ir.layout import FP8_WORDS, INT8_WORDS, SCALED_FORMS, AttentionShape, KvLayout
 from tests.compiler.kernels.cases.step import BOUNDS, GARBAGE, layout_of
 
 MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (1, 200), (40, 130), (64, 64), (3, 300))
@@ -164,7 +164,7 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0, prompts:
     counts = [-(-keys // case.page) for _, keys in sequences]
     free = rng.permutation(sum(counts) + 7).tolist()
     is_fp8 = case.dtype == FP8_WORDS
-    is_8_bit = is_fp8 or case.dtype in INT8_FORMS
+    is_8_bit = case.dtype in SCALED_FORMS
     kept = ("uint8" if is_fp8 else "int8") if is_8_bit else case.dtype
     shape = (len(free), 2, case.kv_heads, case.page)
     pages = np.full((*shape, case.dim), 99 if is_8_bit else np.nan, kept)

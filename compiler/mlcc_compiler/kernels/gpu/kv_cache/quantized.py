@@ -35,10 +35,10 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     when,
 )
 from mlcc_compiler.kernels.int8 import INFINITE, LARGEST_INT8, MAGNITUDE, ROUNDING, SMALLEST
+from mlcc_compiler.quantization.schemes import E4M3_MOST
 
 LANES = 32
 """Threads of a team."""
-LARGEST_FP8 = 448.0
 _WORD = 4  # numbers in a word
 
 
@@ -143,7 +143,7 @@ class RoundedHead:
         """Write it to the pages."""
         place = slot // layout.page_size, which, head, slot % layout.page_size
         divisor = T.if_then_else(self.rounds, self.magnitude, real(1))
-        largest_code = real(LARGEST_FP8 if layout.is_fp8 else LARGEST_INT8)
+        largest_code = real(E4M3_MOST if layout.is_fp8 else LARGEST_INT8)
         factor = bind(largest_code / divisor)
 
         def pack(word: Expr, first: int) -> None:
