@@ -230,7 +230,7 @@ def test_a_further_library_costs_its_bytes_and_a_manifest(all_systems: Path) -> 
     x86, arm = (sizes.pop(f"model.{this_system()}-{level}.so") for level in ("x86-64", "arm"))
     assert sizes.pop("model.macos-x86-64.dylib") < 1.25 * x86
     assert sizes.pop(WINDOWS) < 1.1 * x86 + (64 << 10)  # MinGW's part of the C library
-    assert sizes.pop("model.macos-arm.dylib") < 1.25 * arm
+    assert sizes.pop("model.macos-arm.dylib") < 1.2 * arm + (16 << 10)  # a page of its segments
     manifest, once = sizes.pop("mlcc.json"), {"chat_template.jinja", "tokenizer.json"}
     for name in ("macos-x86-64", "macos-arm", "windows-x86-64", f"{this_system()}-arm"):
         assert sizes.pop(f"mlcc.{name}.json") < 1.1 * manifest
