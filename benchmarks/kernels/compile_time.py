@@ -25,6 +25,7 @@ from typing import Any
 
 from mlcc_compiler import pipeline
 from mlcc_compiler.ir._tvm import ir, tvm
+from mlcc_compiler.kernels.called_functions import functions_of, without_calls
 from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 from mlcc_compiler.object_files import key_of, target_for
 
@@ -55,6 +56,7 @@ def measured(kernels: list[Kernel]) -> Callable[..., list[Path]]:
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Path]:
         paths = []
+        modules = [*functions_of(modules), *map(without_calls, modules)]
         for module in modules:
             (variable,) = module.functions
             path = folder / f"{variable.name_hint}.o"

@@ -7,7 +7,8 @@ generators' versions, whose hash is its key. A library has the same bytes with a
 cache. Keys are cached as well, by the origins of kernels (`kernels/origins.py`).
 
 A kernel's target has the features that the kernel needs, not all of its level, so libraries of
-several levels have objects in common (`kernels/cpu/isa/needed_features.py`).
+several levels have objects in common (`kernels/cpu/isa/needed_features.py`). Functions that several
+kernels call are objects as well (`kernels/called_functions.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.cuda.code import cuda_compiler
 from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm, tvm_ffi
 from mlcc_compiler.kernels import tir_pipeline
+from mlcc_compiler.kernels.called_functions import functions_of, without_calls
 from mlcc_compiler.kernels.cpu.isa.needed_features import needed_features
 from mlcc_compiler.kernels.origins import origin_of, sources
 from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, GPU_PIPELINE
@@ -64,6 +66,8 @@ def compile_kernels(
 ) -> list[Path]:
     """Object files of kernels, one a module, written into `folder`. target: TVM's, of the CPU.
     report: called with the kernels done, and all."""
+
+    modules = [*functions_of(modules), *map(without_calls, modules)]
 
     def compile_one(module: ir.IRModule) -> tuple[Path, bool]:
         ((variable, kernel),) = module.functions.items()
@@ -139,6 +143,8 @@ def key_of(module: ir.IRModule, target: Any, compiler: str = "") -> str:
     """
     kernels = {v: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
     rest = {v: f for v, f in module.functions.items() if v not in kernels}
+    for called in functions_of([module]):
+        kernels.update(called.functions)
     graph = tvm.ir.save_json(ir.IRModule(rest, attrs=module.attrs))
     named = sorted(((str(v.name_hint), f) for v, f in kernels.items()), key=lambda each: each[0])
     origins = [origin_of(kernel) for _, kernel in named]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc_compiler.ir._tvm import tirx
+from mlcc_compiler.kernels.called_functions import called_by, calling
 
 READS_LAST = "mlcc.reads_last"
 """Attribute of a kernel with one input that may be fused into the kernel that produces it."""
@@ -20,7 +21,8 @@ def fuse_kernels(first: Any, second: Any) -> Any:
     last array of `first` as rows, whatever its shape."""
     made, read = first.params[-1], second.params[0]
     body = tirx.SeqStmt([first.body, second.body])
-    apart = tirx.PrimFunc([*first.params, *second.params], body, attrs=first.attrs)
+    attrs = calling(first, called_by(second)).attrs
+    apart = tirx.PrimFunc([*first.params, *second.params], body, attrs=attrs)
     if len(made.ty.shape) == len(read.ty.shape):
         return apart.specialize({read: made})  # its sizes are those of `made` then
     rows, width = made.ty.shape[0], read.ty.shape[1]
@@ -29,4 +31,4 @@ def fuse_kernels(first: Any, second: Any) -> Any:
     params = list(alike.params)
     view = params.pop(place)
     body = tirx.SeqStmt([tirx.DeclBuffer(view, data=params[place - 1].data), alike.body])
-    return tirx.PrimFunc(params, body, attrs=first.attrs)
+    return tirx.PrimFunc(params, body, attrs=attrs)

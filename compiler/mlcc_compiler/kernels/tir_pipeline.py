@@ -24,6 +24,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc_compiler.ir._tvm import register_tir_pipeline, s_tir, tir_pipeline, tirx, tvm
+from mlcc_compiler.kernels.called_functions import add_functions, align_arrays
 from mlcc_compiler.kernels.dependent_launch import dependent_launches
 
 GPU_PIPELINE = "mlcc_gpu"
@@ -64,8 +65,10 @@ def cpu_passes() -> list[Any]:
     """The passes of `CPU_PIPELINE`, but for TVM's last ones."""
     scheduled, plain = s_tir.transform, tirx.transform
     return [
+        add_functions(),
         *_block_passes(),
         *_flat_passes(),
+        align_arrays(),
         plain.UnrollLoop(),
         scheduled.RewriteUnsafeSelect(),
         plain.AnnotateEntryFunc(),

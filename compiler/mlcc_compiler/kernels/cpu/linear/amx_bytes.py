@@ -19,19 +19,22 @@ vectors use. Fewer rows than 13 are as fast by VNNI.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import amx
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
-from mlcc_compiler.kernels.cpu.linear.quantized import (
-    OneWeight,
-    Part,
+from mlcc_compiler.kernels.cpu.linear.called_tiles import (
+    CalledTiles,
     QuantizedRows,
-    merged_kernel,
+    SumsKey,
+    TileArguments,
+    tile_function,
 )
+from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.quantized import OneWeight, Part, merged_kernel
 from mlcc_compiler.kernels.cpu.linear.row_sums import RowSums
 from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, of_tile
 from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers, Strip, prefetch, rows_ahead
@@ -71,18 +74,40 @@ def _fits(packing: CpuPacking) -> bool:
 def linear_bytes(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str) -> Expr:
     """The PrimFunc of `linear_merged` for `LEAST` to 32 rows."""
 
-    def body(rows: QuantizedRows, weights: list[OneWeight]) -> None:
+    def body(rows: QuantizedRows, weights: list[OneWeight]) -> list[str]:
         with amx.imported():
             products = [ByteProduct(rows, *weight) for weight in weights]
-            tiled = [TiledWeight(each.p.tiles, each.tile) for each in products]
-            for each in products:
-                each.sum_rows()
+            called = [
+                CalledTiles(tile_bytes, rows, *weight, each.keys)
+                for weight, each in zip(weights, products, strict=True)
+            ]
+            for each, own in zip(products, called, strict=True):
+                own.sums = each.sum_rows()
+            tiled = [TiledWeight(own.form.tiles, own.call) for own in called]
             upper = B.bind(T.min(rows.n, _STRIP))
             tasks = sum(each.tiles for each in tiled)
+
+            def one(weight: int, own: Expr) -> None:
+                tiled[weight].few(T.int64(0), rows.n, own)
+
             with B.parallel(tasks) as index, amx.byte_tiles(upper):
-                of_tile(tiled, index, lambda weight, own: weight.body(0, T.int64(0), own))
+                of_tile(tiled, index, one)
+        return [each.name for each in called]
 
     return merged_kernel(isa, parts, k, bias, result, body)
+
+
+def tile_bytes(form: CpuPacking, bias: bool, result: str, keys: tuple[SumsKey, ...]) -> Expr:
+    """The `tile_function` of a product of bytes: of all rows, of a thread whose tile registers are
+    configured."""
+
+    def body(given: TileArguments) -> None:
+        product = ByteProduct(given.rows, form, given.weights, given.output)
+        product.read_sums(given.sums)
+        with amx.imported():
+            product.tile(given.tile)
+
+    return tile_function(form, bias, result, keys, body)
 
 
 class ByteProduct:
@@ -106,19 +131,33 @@ class ByteProduct:
         self.strip = Strip(0, 1, COLUMN_VECTORS, self.lanes)
         self.half = _STRIP * self.lanes
         """Sums of one register of columns and a strip of rows."""
+        self.sums: dict[int | None, RowSums] = {}
+        """Sums of all rows, by factor."""
 
-    def sum_rows(self) -> None:
-        """Emit what minima and zero points are multiplied with, of all rows."""
-        self.totals = self._sums(None) if self.minima else None
-        self.starts = self._sums(self.start) if self.start else None
+    @property
+    def keys(self) -> list[SumsKey]:
+        """Of the sums of all rows: what minima and zero points are multiplied with."""
+        factors = [None] * self.minima + [self.start] * (self.start != 0)
+        return [(self.p.group, factor) for factor in factors]
+
+    def sum_rows(self) -> list[Expr]:
+        """Emit these sums; returns where they are."""
+        every = [self._sums(factor) for _, factor in self.keys]
+        for sums in every:
+            sums.fill_all(self.rows.n)
+        return [sums.buffer.data for sums in every]
+
+    def read_sums(self, ready: Mapping[SumsKey, Expr]) -> None:
+        """Have sums of `sum_rows` read."""
+        for key, pointer in ready.items():
+            self.sums[key[1]] = self._sums(key[1])
+            self.sums[key[1]].read_all(self.rows.n, pointer)
+            self.sums[key[1]].fill(1, T.int64(0), T.int64(0))
 
     def _sums(self, factor: int | None) -> RowSums:
-        sums = RowSums(self.p, self.rows.x_scale, self.rows.x_sum, _at, factor)
-        sums.fill_all(self.rows.n)
-        sums.fill(1, T.int64(0), T.int64(0))
-        return sums
+        return RowSums(self.p, self.rows.x_scale, self.rows.x_sum, _at, factor)
 
-    def tile(self, _: int, row: Expr, tile: Expr) -> None:
+    def tile(self, tile: Expr) -> None:
         """Emit all rows of a tile."""
         if not self.direct:
             shape = (1, self.chunk * planes.BLOCK, planes.STEP * self.p.width)
@@ -234,12 +273,12 @@ class ByteProduct:
                 spread = T.Broadcast(self.rows.x_scale[row + r, stretch], self.lanes)
                 exact = (i * COLUMN_VECTORS + c) * self.half + (at + r) * self.lanes
                 dot = self.exact.vload([strip, exact], f"int32x{self.lanes}")
-                if self.starts is not None:
-                    start = self.starts.at(row + r, stretch, group)
+                if self.start:
+                    start = self.sums[self.start].at(row + r, stretch, group)
                     dot = dot + T.Broadcast(start, self.lanes)
                 value = some.get(r) + T.Cast(kind, dot) * (scale * spread)
-                if least is not None and self.totals is not None:
-                    total = self.totals.at(row + r, stretch, group)
+                if least is not None:
+                    total = self.sums[None].at(row + r, stretch, group)
                     value = value + least * T.Broadcast(total, self.lanes)
                 some.set(r, value)
 

@@ -32,8 +32,10 @@ from functools import partial
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx
+from mlcc_compiler.kernels.called_functions import called_by, calling
 from mlcc_compiler.kernels.cpu.isa import amx
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import bind
 from mlcc_compiler.kernels.cpu.linear.amx_bytes import LEAST, linear_bytes, multiplies_bytes
 from mlcc_compiler.kernels.cpu.linear.amx_panel import fits, write_panel
 from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, least_rows, tile_at
@@ -97,7 +99,8 @@ def linear_few(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: st
         return few
     some = linear_bytes(isa, parts, k, bias, result)
     body = tirx.IfThenElse(few.params[-1].ty.shape[0] >= LEAST, some.body, few.body)
-    apart = tirx.PrimFunc([*few.params, *some.params], body, attrs=few.attrs)
+    attrs = calling(few, called_by(some)).attrs
+    apart = tirx.PrimFunc([*few.params, *some.params], body, attrs=attrs)
     return apart.specialize(dict(zip(some.params, few.params, strict=True)))
 
 
@@ -112,7 +115,8 @@ def few_or_many(parts: tuple[Part, ...], few: Expr, many: Expr, shared: Mapping[
     (*few_in, few_out), (*many_in, many_out) = few.params, many.params
     least = least_rows(parts[0][1].is_float)
     body = tirx.IfThenElse(few_out.ty.shape[0] >= least, many.body, few.body)
-    apart = tirx.PrimFunc([*few_in, *many_in, few_out, many_out], body, attrs=many.attrs)
+    attrs = calling(many, called_by(few)).attrs
+    apart = tirx.PrimFunc([*few_in, *many_in, few_out, many_out], body, attrs=attrs)
     return apart.specialize(dict(shared))
 
 
@@ -195,10 +199,10 @@ class AmxGemm:
         panels, most = self.tiles // self.panel, self.block * amx.SIDE
         blocks = B.bind((n + (most - 1)) // most)
         with B.parallel(blocks * panels) as index:
-            share = B.bind((n + (blocks * amx.SIDE - 1)) // (blocks * amx.SIDE) * amx.SIDE)
-            begin = B.bind(index // panels * share)
-            squares = B.bind((T.min(begin + share, n) - begin + (amx.SIDE - 1)) // amx.SIDE)
-            self._task(begin, squares, B.bind(index % panels * self.panel))
+            share = bind((n + (blocks * amx.SIDE - 1)) // (blocks * amx.SIDE) * amx.SIDE)
+            begin = bind(index // panels * share)
+            squares = bind((T.min(begin + share, n) - begin + (amx.SIDE - 1)) // amx.SIDE)
+            self._task(begin, squares, bind(index % panels * self.panel))
 
     def _task(self, begin: Expr, squares: Expr, tile: Expr) -> None:
         count = len(self.weights)
@@ -206,13 +210,13 @@ class AmxGemm:
         kept = self.panel * self.block if self.chunks > 1 else self.block if count > 1 else 1
         sums = B.alloc_buffer((kept * count * SQUARE,), "float32")
         with amx.tiles(), B.serial(self.chunks) as chunk, B.serial(self.panel) as t:
-            first, own = B.bind(chunk * self.chunk), B.bind(tile + t)
+            first, own = bind(chunk * self.chunk), bind(tile + t)
             for w, weight in enumerate(self.weights):
                 self._write_panel(weight, own, first, panel)
                 with B.serial(squares) as s:
-                    row = B.bind(begin + s * amx.SIDE)
-                    square = B.bind((t * self.block + s) % kept * count)
-                    places = [B.bind((square + i) * SQUARE) for i in range(count)]
+                    row = bind(begin + s * amx.SIDE)
+                    square = bind((t * self.block + s) % kept * count)
+                    places = [bind((square + i) * SQUARE) for i in range(count)]
                     self._square(row, first, panel, sums, places[w])
                     if w == count - 1:
                         with B.If(chunk == self.chunks - 1), B.Then():
@@ -231,7 +235,7 @@ class AmxGemm:
                 amx.zero()
             with B.Else():
                 amx.load(T.address_of(sums[place]), _PITCH)
-        upper = B.bind(tile_at(self.k, row, first))
+        upper = bind(tile_at(self.k, row, first))
         with B.serial(self.chunk) as i:
             rows = [T.address_of(self.x[upper + part * self.steps + i, 0]) for part in range(2)]
             word = i * amx.STEP_WORDS

@@ -7,12 +7,12 @@ were rounded afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from mlcc_compiler.ir._tvm import T, ir, tirx
 from mlcc_compiler.kernels.cpu.linear.amx_rows import MANY, TILE_ROWS_READER, tile_at
 from mlcc_compiler.kernels.fused_kernels import fuse_kernels
+from mlcc_compiler.kernels.statements import each_store
 
 Expr = Any
 Stmt = Any
@@ -50,7 +50,7 @@ def fuse_to_tiles(first: Any, second: Any) -> Any:
         return _stored(store, tiles) if store.buffer.same_as(out) else store
 
     body = tirx.AttrStmt(
-        T.int32(0), "pragma_import_llvm", ir.StringImm(_IR), _each_store(both.body, change)
+        T.int32(0), "pragma_import_llvm", ir.StringImm(_IR), each_store(both.body, change)
     )
     return both.with_body(body)
 
@@ -69,27 +69,3 @@ def _stored(store: Stmt, tiles: Expr) -> Stmt:
     bits = T.call_extern(f"uint16x{_LANES}", "mlcc_round_bf16", store.value)
     rounded = tirx.BufferStore(tiles, bits, [tile_at(width, row, column // depth), place])
     return tirx.IfThenElse(rows >= MANY, rounded, store)
-
-
-def _each_store(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
-    """The statement with its stores to memory changed."""
-
-    def inner(part: Stmt) -> Stmt:
-        return _each_store(part, change)
-
-    match stmt:
-        case tirx.BufferStore():
-            return change(stmt)
-        case tirx.SeqStmt():
-            return tirx.SeqStmt([inner(part) for part in stmt.seq])
-        case tirx.For():
-            how = (stmt.thread_binding, stmt.annotations, stmt.step)
-            return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, inner(stmt.body), *how)
-        case tirx.IfThenElse():
-            other = None if stmt.else_case is None else inner(stmt.else_case)
-            return tirx.IfThenElse(stmt.condition, inner(stmt.then_case), other)
-        case tirx.AttrStmt():
-            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, inner(stmt.body))
-        case tirx.While():
-            return tirx.While(stmt.condition, inner(stmt.body))
-    return stmt  # declarations and calls

@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import fit_lanes
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_product
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
-from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
+from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile, rows_of_tile
 from mlcc_compiler.kernels.cpu.linear.tile import (
     OPAQUE,
     Output,
@@ -88,7 +88,8 @@ def linear_bf16(
             _tile(packing, x, weight, output, rows, row, tile)
 
         with imported(DOT2_IR):
-            for_each_tile([TiledWeight(packing.tiles, tile)], n, 2 * k, ROW_TILES)
+            rows = rows_of_tile(tile, ROW_TILES, n)
+            for_each_tile([TiledWeight(packing.tiles, rows)], n, 2 * k, ROW_TILES[0])
 
     return float_product(packing, "uint16", bias, result, tiles)
 

@@ -10,7 +10,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
+from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile, rows_of_tile
 from mlcc_compiler.kernels.cpu.linear.tile import (
     OPAQUE,
     Output,
@@ -42,7 +42,8 @@ def linear_float(
         def tile(rows: int, row: Expr, tile: Expr) -> None:
             float_tile(packing, x, weight, output, rows, row, tile)
 
-        for_each_tile([TiledWeight(packing.tiles, tile)], n, 4 * k, ROW_TILES)
+        rows = rows_of_tile(tile, ROW_TILES, n)
+        for_each_tile([TiledWeight(packing.tiles, rows)], n, 4 * k, ROW_TILES[0])
 
     return float_product(packing, isa.activation_dtype, bias, result, tiles)
 

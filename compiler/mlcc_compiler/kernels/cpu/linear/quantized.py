@@ -18,16 +18,24 @@ how x is quantized (`quantize_rows.py`), the loops over tiles (`tile.py`), what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.called_functions import calling
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.called_tiles import (
+    CalledTiles,
+    QuantizedRows,
+    SumsKey,
+    TileArguments,
+    input_shapes,
+    tile_function,
+)
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.quantized_tile import AllRows, QuantizedTile
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
-from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
+from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile, rows_of_tile
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
 from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import unpacks_few
 from mlcc_compiler.quantization import Scheme
@@ -57,16 +65,6 @@ def linear_merged(
     return merged_kernel(isa, parts, k, bias, result, partial(_register_tiles, isa, k))
 
 
-@dataclass(frozen=True)
-class QuantizedRows:
-    """x as products read it: int8 [n, K], scales float32 and sums int32."""
-
-    n: Expr
-    x: Expr
-    x_scale: Expr
-    x_sum: Expr
-
-
 OneWeight = tuple[CpuPacking, list[Expr], Output]
 """A weight's form, its tensors, and where its columns of y are."""
 
@@ -77,9 +75,9 @@ def merged_kernel(
     k: int,
     bias: bool,
     result: str,
-    body: Callable[[QuantizedRows, list[OneWeight]], None],
+    body: Callable[[QuantizedRows, list[OneWeight]], list[str]],
 ) -> Expr:
-    """The PrimFunc of `linear_merged` with another body."""
+    """The PrimFunc of `linear_merged` with another body, which returns the functions it calls."""
     forms = [CpuPacking(n, k, scheme, isa) for n, scheme in parts]
     rows, columns = forms[0].rows, sum(n for n, _ in parts)
     assert all(form.rows == rows for form in forms)
@@ -102,37 +100,68 @@ def merged_kernel(
         for form, tensors in zip(forms, weights, strict=True):
             found.append((form, tensors, Output(form, y, bias_buffer, first=first)))
             first += form.n
-        body(QuantizedRows(n, x, x_scale, x_sum), found)
-    return builder.get()
+        functions = body(QuantizedRows(n, x, x_scale, x_sum), found)
+    return calling(builder.get(), functions)
 
 
-def _register_tiles(isa: Isa, k: int, rows: QuantizedRows, weights: list[OneWeight]) -> None:
-    kernels = [
-        quantized_tile(form, rows.x, rows.x_scale, rows.x_sum, tensors, output)
-        for form, tensors, output in weights
+def _register_tiles(isa: Isa, k: int, rows: QuantizedRows, weights: list[OneWeight]) -> list[str]:
+    """Emit the product; returns the functions that it calls. Small code unpacks a tile for all
+    numbers of rows, or for none."""
+    forms = [form for form, _, _ in weights]
+    few = [CalledTiles(few_rows_of_tile, rows, *weight, ()) for weight in weights]
+    if isa.small_code or all(map(unpacks_few, forms)):
+        tiled = [TiledWeight(each.form.tiles, each.call) for each in few]
+        for_each_tile(tiled, rows.n, k, row_tiles(isa)[0])
+        return [each.name for each in few]
+    kernels = [_tile_of(rows, *weight) for weight in weights]
+    keys = [kernel.keys_of_all_rows() for kernel in kernels]
+    many = [
+        CalledTiles(many_rows_of_tile, rows, *weight, own)
+        for weight, own in zip(weights, keys, strict=True)
     ]
 
     def sums() -> None:
         ready: AllRows = {}
-        for kernel in kernels:
+        for kernel, each, own in zip(kernels, many, keys, strict=True):
             kernel.sum_all_rows(rows.n, ready)
+            each.sums = [ready[key].buffer.data for key in own]
 
-    tiled = [_tiled(each) for each in kernels]
-    for_each_tile(tiled, rows.n, k, row_tiles(isa), sums)
-
-
-def _tiled(kernel: QuantizedTile) -> TiledWeight:
-    """Small code unpacks a tile for all numbers of rows, or for none."""
-    few, unpacked = unpacks_few(kernel.p), kernel.unpacked
-    with_panel = few or not kernel.isa.small_code
-    return TiledWeight(kernel.p.tiles, kernel.tile, unpacked if with_panel else None, few)
+    pairs = zip(few, many, strict=True)
+    tiled = [TiledWeight(some.form.tiles, some.call, every.call) for some, every in pairs]
+    for_each_tile(tiled, rows.n, k, row_tiles(isa)[0], sums)
+    return [each.name for each in (*few, *many)]
 
 
-def input_shapes(form: CpuPacking, width: int) -> list[tuple[int, str]]:
-    """Row length and dtype of the three arrays that represent x, of rows of `width`."""
-    rows, all_parts = form.rows, width * form.isa.activation_parts
-    counts = [(all_parts // rows.group, "float32"), (all_parts // rows.sums, "int32")]
-    return [(all_parts, "int8"), *counts]
+def _tile_of(
+    rows: QuantizedRows, form: CpuPacking, weights: list[Expr], output: Output
+) -> QuantizedTile:
+    return quantized_tile(form, rows.x, rows.x_scale, rows.x_sum, weights, output)
+
+
+def few_rows_of_tile(form: CpuPacking, bias: bool, result: str, _: tuple[SumsKey, ...]) -> Expr:
+    """The `tile_function` of register tiles of all heights."""
+
+    def body(given: TileArguments) -> None:
+        kernel = _tile_of(given.rows, form, given.weights, given.output)
+        tile = kernel.unpacked(given.tile) if unpacks_few(form) else kernel.tile
+        emit = rows_of_tile(tile, row_tiles(form.isa), given.rows.n)
+        emit(given.begin, given.end, given.tile)
+
+    return tile_function(form, bias, result, (), body)
+
+
+def many_rows_of_tile(form: CpuPacking, bias: bool, result: str, keys: tuple[SumsKey, ...]) -> Expr:
+    """The `tile_function` for `MANY` rows and more, which unpacks the tile and reads sums of all
+    rows. A function of its own: beside others LLVM finds fewer registers for it on AVX2."""
+
+    def body(given: TileArguments) -> None:
+        kernel = _tile_of(given.rows, form, given.weights, given.output)
+        for key, pointer in given.sums.items():
+            kernel.read_all_rows(key, given.rows.n, pointer)
+        emit = rows_of_tile(kernel.unpacked(given.tile), row_tiles(form.isa)[:1], given.rows.n)
+        emit(given.begin, given.end, given.tile)
+
+    return tile_function(form, bias, result, keys, body)
 
 
 def row_tiles(isa: Isa) -> tuple[int, ...]:

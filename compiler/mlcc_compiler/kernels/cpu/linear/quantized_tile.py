@@ -15,6 +15,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa.isa import dot4
+from mlcc_compiler.kernels.cpu.linear.called_tiles import SumsKey
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.row_sums import RowSums
 from mlcc_compiler.kernels.cpu.linear.tasks import TileBody
@@ -26,7 +27,7 @@ from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import Codes, Unpac
 Expr = Any
 
 
-AllRows = dict[tuple[int, int | None], RowSums]
+AllRows = dict[SumsKey, RowSums]
 """Sums of all rows, which panels read, by group and factor."""
 
 
@@ -77,14 +78,24 @@ class QuantizedTile:
     def sum_all_rows(self, n: Expr, ready: AllRows) -> None:
         """Emit, before any tile is unpacked, sums of all n rows, except those that are `ready`:
         from weights that read the same rows."""
-        self.all_rows = ready
-        if self.parts > 1:
-            return  # a row is two rows of codes
-        for factor in self._factors(middle_of(self.p, self.stored)):
-            sums = self._sums(factor)
-            if sums and (self.p.group, factor) not in ready:
+        for group, factor in self.keys_of_all_rows():
+            if (group, factor) not in ready:
+                sums = RowSums(self.p, self.x_scale, self.x_sum, self._at, factor)
                 sums.fill_all(n)
-                ready[self.p.group, factor] = sums
+                ready[group, factor] = sums
+
+    def keys_of_all_rows(self) -> tuple[SumsKey, ...]:
+        """Keys of the sums of all rows that panels of the weight read."""
+        if self.parts > 1:
+            return ()  # a row is two rows of codes
+        factors = dict.fromkeys(self._factors(middle_of(self.p, self.stored)))
+        return tuple((self.p.group, factor) for factor in factors if factor != 0)
+
+    def read_all_rows(self, key: SumsKey, n: Expr, pointer: Expr) -> None:
+        """Have panels read sums of all n rows, made by another kernel's `sum_all_rows`."""
+        sums = RowSums(self.p, self.x_scale, self.x_sum, self._at, key[1])
+        sums.read_all(n, pointer)
+        self.all_rows[key] = sums
 
     def tile(self, rows: int, row: Expr, tile: Expr) -> None:
         """Emit a register tile."""

@@ -57,6 +57,12 @@ class RowSums:
 
         for_rows(n, _WORK * self.all, one)
 
+    def read_all(self, n: Expr, pointer: Expr) -> None:
+        """Read the sums of all n rows that another kernel has filled."""
+        self.buffer = B.decl_buffer((n, self.all), self.kind, data=pointer)
+        self.whole = True
+        self.first = T.int64(0)
+
     def fill(self, rows: int, row: Expr, stretch: Expr) -> None:
         """Fill the sums of `rows` rows of codes from `row` on, for the span from `stretch` on.
         Beyond a row's or span's end, the last elements are repeated."""

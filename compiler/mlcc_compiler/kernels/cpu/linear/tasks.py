@@ -50,55 +50,43 @@ matter.
 TileBody = Callable[[int, Expr, Expr], None]
 """(rows, row, tile): emits one register tile."""
 
+RowsOfTile = Callable[[Expr, Expr, Expr], None]
+"""(begin, end, tile): emits rows of a tile."""
+
 
 @dataclass(frozen=True)
 class TiledWeight:
-    """A weight's tiles, and the emitter of their register tiles."""
+    """A weight's tiles, and the emitters of rows of them."""
 
     tiles: int
-    body: TileBody
-    unpacked: Callable[[Expr], TileBody] | None = None
-    """Emits the unpacking of a tile for `MANY` rows and more, and returns the body for them."""
-    unpacks_few: bool = False
-    """Whether tiles are unpacked for fewer rows, too: for less code, not for speed."""
+    few: RowsOfTile
+    many: RowsOfTile | None = None
+    """For `MANY` rows and more; None: as few."""
 
 
 def for_each_tile(
     weights: Sequence[TiledWeight],
     n: Expr,
     row_bytes: int,
-    sizes: tuple[int, ...],
+    largest: int,
     get_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Emit the loops over the tiles of all weights.
 
-    `n` is the symbolic number of rows, `row_bytes` the size of one row of activations, `sizes` the
-    heights of the register tiles, largest first and 1 last. `get_ready` emits what `unpacked` needs
-    for all rows.
+    `n` is the symbolic number of rows, `row_bytes` the size of one row of activations, `largest`
+    the height of the largest register tile. `get_ready` emits what `many` needs for all rows.
     """
-    largest = sizes[0]
-
-    def few(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
-        body = weight.body
-        if weight.unpacks_few:
-            assert weight.unpacked is not None
-            body = weight.unpacked(tile)
-        cover_rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
-
-    def many(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
-        assert weight.unpacked is not None
-        body = weight.unpacked(tile)
-        cover_rows(sizes[:1], n, begin, end, lambda rows, row: body(rows, row, tile))
 
     def block(size: int, least: int) -> int:
         return max(size // row_bytes // largest, -(-least // largest)) * largest
 
     def few_rows() -> None:
         most = block(_L2_BYTES, 2 * largest)
+        few = [weight.few for weight in weights]
         _tasks(weights, n, _blocks(n, most), largest, few, False)
 
-    never = any(weight.unpacked is None for weight in weights)
-    if never or all(weight.unpacks_few for weight in weights):
+    many = [weight.many for weight in weights if weight.many is not None]
+    if len(many) < len(weights):
         few_rows()
         return
     with B.If(n < MANY):
@@ -122,7 +110,7 @@ def _tasks(
     n: Expr,
     blocks: Expr,
     largest: int,
-    emit: Callable[[TiledWeight, Expr, Expr, Expr], None],
+    emit: Sequence[RowsOfTile],
     many: bool,
 ) -> None:
     """A task is a block of rows times a tile of one of the weights."""
@@ -137,7 +125,7 @@ def _tasks(
     def one(index: Expr) -> None:
         begin = bind(index // tiles * share)
         end = bind(T.min(begin + share, n))
-        of_tile(weights, bind(index % tiles), lambda weight, own: emit(weight, begin, end, own))
+        of_tile(weights, bind(index % tiles), lambda weight, own: emit[weight](begin, end, own))
 
     if not many:
         with B.parallel(work) as index:
@@ -151,19 +139,18 @@ def _tasks(
             one(bind(first + i))
 
 
-def of_tile(
-    weights: Sequence[TiledWeight], tile: Expr, emit: Callable[[TiledWeight, Expr], None]
-) -> None:
-    """Emit the work of the weight that contains a tile, of the tiles of all weights."""
+def of_tile(weights: Sequence[TiledWeight], tile: Expr, emit: Callable[[int, Expr], None]) -> None:
+    """Emit the work of the weight that contains a tile, of the tiles of all weights: emit(its
+    number, its tile)."""
 
     def cover(weight: int, first: int) -> None:
         own = bind(tile - first) if first else tile
         if weight + 1 == len(weights):
-            emit(weights[weight], own)
+            emit(weight, own)
             return
         with B.If(tile < first + weights[weight].tiles):
             with B.Then():
-                emit(weights[weight], own)
+                emit(weight, own)
             with B.Else():
                 cover(weight + 1, first + weights[weight].tiles)
 
@@ -191,6 +178,15 @@ def cover_rows(
                 choose(tuple(smaller))
 
     choose(sizes)
+
+
+def rows_of_tile(body: TileBody, sizes: tuple[int, ...], n: Expr) -> RowsOfTile:
+    """Emits rows of a tile by register tiles of these heights."""
+
+    def emit(begin: Expr, end: Expr, tile: Expr) -> None:
+        cover_rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
+
+    return emit
 
 
 def tile_size(sizes: tuple[int, ...], n: int) -> int:

@@ -22,9 +22,10 @@ from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import bind
+from mlcc_compiler.kernels.cpu.linear.called_tiles import input_shapes
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
 from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
-from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
+from mlcc_compiler.kernels.cpu.linear.quantized import row_tiles
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
 from mlcc_compiler.kernels.cpu.linear.tasks import MANY, TileBody, cover_rows
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
