@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mlcc_compiler.kernels.cpu.isa.stack import ALIGN_STACK
+
 _IMPORTED = "pragma_import_llvm"
 """In kernels that bring functions in LLVM's text, as all with AMX do."""
+_FOR_ALL = f"define linkonce_odr hidden void @{ALIGN_STACK}("
+"""In such a text that needs no feature."""
 
 _CALLED: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"avxvnni"}), ("vpdpbusd", _IMPORTED)),
@@ -26,5 +30,7 @@ _CALLED: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
 def needed_features(features: Sequence[str], text: str) -> list[str]:
     """`features`, as LLVM has them ("+avx2"), without those that a kernel of this text leaves
     unused."""
+    if text.count(_IMPORTED) == text.count(_FOR_ALL):
+        text = text.replace(_IMPORTED, "")
     unused = [have for have, calls in _CALLED if not any(call in text for call in calls)]
     return [each for each in features if not any(each.lstrip("+") in have for have in unused)]

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 
 from mlcc_compiler.ir._tvm import B, T
 
-_IR = """
-define linkonce_odr hidden void @mlcc_align_stack() alwaysinline {
+ALIGN_STACK = "mlcc_align_stack"
+_IR = f"""
+define linkonce_odr hidden void @{ALIGN_STACK}() alwaysinline {{
   %vector = alloca [64 x i8], align 64
   call void asm sideeffect "", "r"(ptr %vector)
   ret void
-}
+}}
 """
 
 
@@ -29,5 +30,5 @@ def aligned_stack(vector_bits: int) -> Iterator[None]:
         yield
         return
     with B.attr(T.int32(0), "pragma_import_llvm", _IR):
-        B.evaluate(T.call_extern("void", "mlcc_align_stack"))
+        B.evaluate(T.call_extern("void", ALIGN_STACK))
         yield

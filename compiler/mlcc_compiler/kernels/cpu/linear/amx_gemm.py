@@ -94,8 +94,9 @@ def linear_few(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: st
     (n_out, scheme), *_ = parts
     if scheme.is_float:
         return linear_float(isa, n_out, k, scheme, bias, result)
-    few = linear_merged(isa, parts, k, bias, result)
-    if not multiplies_bytes(isa, parts, k):
+    bytes_too = multiplies_bytes(isa, parts, k)
+    few = linear_merged(isa, parts, k, bias, result, few_only=bytes_too)
+    if not bytes_too:
         return few
     some = linear_bytes(isa, parts, k, bias, result)
     body = tirx.IfThenElse(few.params[-1].ty.shape[0] >= LEAST, some.body, few.body)

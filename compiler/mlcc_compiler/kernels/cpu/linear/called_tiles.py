@@ -15,6 +15,7 @@ from mlcc_compiler.kernels.cpu.isa.stack import aligned_stack
 from mlcc_compiler.kernels.cpu.isa.vector_math import bind
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tile import Output
+from mlcc_compiler.kernels.cpu.linear.weights.codes import looks_up
 
 Expr = Any
 
@@ -78,8 +79,11 @@ class CalledTiles:
 
 
 def _any_tiles(form: CpuPacking) -> CpuPacking:
-    """The form of a weight with any number of tiles, if all its tiles are whole."""
-    return form if form.n % form.width else replace(form, n=form.width)
+    """The form of a weight with any number of tiles, if all its tiles are whole, on a CPU with the
+    instructions that its tiles are read by: levels with others beside them have it in common."""
+    permutes = form.isa.has_permutes and looks_up(form.scheme)
+    isa = replace(form.isa, name="", has_tiles=False, has_bf16=False, has_permutes=permutes)
+    return replace(form, n=form.n if form.n % form.width else form.width, isa=isa)
 
 
 def tile_function(

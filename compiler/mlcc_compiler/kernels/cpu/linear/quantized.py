@@ -58,11 +58,17 @@ def linear_quantized(
 
 
 def linear_merged(
-    isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str = "float32"
+    isa: Isa,
+    parts: tuple[Part, ...],
+    k: int,
+    bias: bool,
+    result: str = "float32",
+    few_only: bool = False,
 ) -> Expr:
     """Like `linear_quantized` for weights one below the other, each of its own scheme but of one
-    `row_form`: their tensors follow one another, and y and bias have the columns of all."""
-    return merged_kernel(isa, parts, k, bias, result, partial(_register_tiles, isa, k))
+    `row_form`: their tensors follow one another, and y and bias have the columns of all. few_only:
+    without the code for `MANY` rows."""
+    return merged_kernel(isa, parts, k, bias, result, partial(_register_tiles, isa, k, few_only))
 
 
 OneWeight = tuple[CpuPacking, list[Expr], Output]
@@ -104,12 +110,14 @@ def merged_kernel(
     return calling(builder.get(), functions)
 
 
-def _register_tiles(isa: Isa, k: int, rows: QuantizedRows, weights: list[OneWeight]) -> list[str]:
+def _register_tiles(
+    isa: Isa, k: int, few_only: bool, rows: QuantizedRows, weights: list[OneWeight]
+) -> list[str]:
     """Emit the product; returns the functions that it calls. Small code unpacks a tile for all
     numbers of rows, or for none."""
     forms = [form for form, _, _ in weights]
     few = [CalledTiles(few_rows_of_tile, rows, *weight, ()) for weight in weights]
-    if isa.small_code or all(map(unpacks_few, forms)):
+    if few_only or isa.small_code or all(map(unpacks_few, forms)):
         tiled = [TiledWeight(each.form.tiles, each.call) for each in few]
         for_each_tile(tiled, rows.n, k, row_tiles(isa)[0])
         return [each.name for each in few]

@@ -30,6 +30,11 @@ def dot_bits(scheme: Scheme) -> int:
     return 8 if scheme.table else scheme.bits
 
 
+def looks_up(scheme: Scheme) -> bool:
+    """Whether a CPU with permutes looks codes of the scheme up by them."""
+    return bool(scheme.table) or scheme.bits < 4
+
+
 class StepCodes:
     """The codes of a block's steps; `load(v)` gives vector v of it, u8 of `lanes` bytes."""
 
@@ -37,7 +42,7 @@ class StepCodes:
         self.scheme, self.isa, self.steps, self.load = scheme, isa, steps, load
         self.loaded: list[Expr] = []
         self.permuted = None
-        if isa.has_permutes and (scheme.table or scheme.bits < 4):
+        if isa.has_permutes and looks_up(scheme):
             self.permuted = PermuteLookup(isa, scheme.bits, self._values(), self._vector)
 
     def step(self, step: int) -> Expr:
