@@ -37,6 +37,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -224,17 +225,40 @@ def create_venv() -> None:
     """A virtual environment with pip, or one line on what Debian lacks for it."""
     if sys.version_info < (3, 10):  # noqa: UP036  (whoever runs this may have less)
         sys.exit(f"mlcc needs Python 3.10 or later; this is {sys.version.split()[0]}")
-    venv = (sys.executable, "-m", "venv", "--clear", str(VENV))
+    failures = []
+    for python in pythons():
+        if not (failure := create_venv_of(python)):
+            return
+        failures.append(failure)
+    shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
+    sys.exit(
+        f"cannot create a virtual environment: {failures[-1]}; on Debian: apt install python3-venv"
+    )
+
+
+def create_venv_of(python: str) -> str:
+    """A virtual environment of one Python; "" if it was made, else the failure."""
+    venv = (python, "-m", "venv", "--clear", str(VENV))
     if not (failure := debian.done(*venv)):
-        return
+        return ""
     if debian.install([packages.VENV], say) and works(*venv):
-        return
+        return ""
     with tempfile.TemporaryDirectory() as folder:  # nor the right to add to Debian's Python
         wheel = works(*venv, "--without-pip") and debian.pip_wheel(Path(folder), say)
         if wheel and works(str(PYTHON), f"{wheel}/pip", "install", "--no-index", str(wheel)):
-            return
-    shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
-    sys.exit(f"cannot create a virtual environment: {failure}; on Debian: apt install python3-venv")
+            return ""
+    return failure
+
+
+def pythons() -> list[str]:
+    """The Pythons that .venv can be made of, the first that works. If this one was compiled without
+    optimizations, as pyenv does it, the system's of the same version goes first: it takes a fifth
+    to a quarter less time."""
+    system = Path("/usr/bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    is_fast = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
+    if sys.platform != "linux" or is_fast or sys.base_prefix == "/usr" or not system.exists():
+        return [sys.executable]
+    return [str(system), sys.executable]
 
 
 def say(text: str) -> None:

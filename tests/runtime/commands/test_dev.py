@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -195,12 +196,33 @@ def test_no_half_of_an_environment_is_left(
     python.write_text('#!/bin/sh\nmkdir -p "$4$5"\necho no ensurepip\nexit 1\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
     monkeypatch.setattr(dev, "VENV", tmp_path / "venv")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match=r"no ensurepip; on Debian: apt install python3-venv$"):
         dev.create_venv()
     assert not dev.VENV.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "prefix", "system_first"),
+    [
+        ("'--enable-shared'", "/home/me/.pyenv/versions/3.11.7", True),
+        ("'--enable-shared' '--enable-optimizations'", "/opt/python", False),
+        ("'--enable-shared'", "/usr", False),
+    ],
+)
+def test_an_environment_is_made_of_the_faster_python(
+    dev: Any, monkeypatch: pytest.MonkeyPatch, flags: str, prefix: str, system_first: bool
+) -> None:
+    """The system's is compiled with optimizations, pyenv's is not."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys, "base_prefix", prefix)
+    monkeypatch.setattr(sysconfig, "get_config_var", {"CONFIG_ARGS": flags}.get)
+    monkeypatch.setattr(Path, "exists", lambda path: path.parent == Path("/usr/bin"))
+    system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    assert dev.pythons() == [*([system] if system_first else []), sys.executable]
 
 
 def test_llvms_tools_are_found_by_their_versions(programs: Any) -> None:
