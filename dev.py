@@ -39,8 +39,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -339,37 +339,56 @@ def test(rest: Sequence[str]) -> int:
     """Those that are named; or all, after installing what they need where that may be done."""
     first = check if CHECK_FLAG in rest else lambda: 0
     rest = [word for word in rest if word != CHECK_FLAG]
-    if set(rest) - {LONG}:
-        rest = in_area(rest)
-        return first() or (web() if needs_web(rest) else 0) or run("-m", "pytest", *rest)
-    if lacking := packages.missing():
-        debian.install(lacking, say)
-        lacking = packages.missing()
-    make_slow()
-    here = works(str(PYTHON), "-c", f"import {REAL}")
-    if not here and locked.install(PYTHON, "real"):
-        say("the registry has no Gemma: tests/e2e/real are skipped")
-    if (PLUGIN / "lib" / "absent.txt").exists():
-        run("-m", "mlcc_targets.native.build")  # there may be a compiler now
-    if lacking:
-        say(f"tests that need {', '.join(need.name for need in lacking)} are skipped; as root:")
-        say(f"  apt install {' '.join(need.packages for need in lacking)}")
-    else:
+    if not set(rest) - {LONG}:
+        return test_all(first, rest)
+    install(DEVELOP)
+    build(DEVELOP)
+    rest = in_area(rest)
+    return first() or (web() if needs_web(rest) else 0) or run("-m", "pytest", *rest)
+
+
+def test_all(first: Callable[[], int], rest: Sequence[str]) -> int:
+    """All tests. Downloads that wait for the network and for disks go on beside pip's and beside
+    the compilers, which need the processors."""
+    with ThreadPoolExecutor() as pool:
+        packages_installed = pool.submit(install_packages)
+        install(DEVELOP)
+        lacking = packages_installed.result()
+        made = [pool.submit(make, need) for need in packages.slow()]
+        build(DEVELOP)
+        here = works(str(PYTHON), "-c", f"import {REAL}")
+        if not here and locked.install(PYTHON, "real"):
+            say("the registry has no Gemma: tests/e2e/real are skipped")
+        with reading_tests():
+            failed = first() or web()
+        if not failed:
+            with waiting("making what is made once"):
+                wait(made)
+    if not lacking:
         os.environ["MLCC_ALL_INSTALLED"] = "1"  # so a test that lacks something is a failure
-    with reading_tests():
-        failed = first() or web()
     return failed or run("-m", "pytest", *AT_ONCE, *rest)
 
 
-def make_slow() -> None:
+def install_packages() -> list[packages.Need]:
+    """Install Debian's packages that tests need, where that may be done. Returns what lacks."""
+    if lacking := packages.missing():
+        debian.install(lacking, say)
+        lacking = packages.missing()
+    if lacking:
+        say(f"tests that need {', '.join(need.name for need in lacking)} are skipped; as root:")
+        say(f"  apt install {' '.join(need.packages for need in lacking)}")
+    elif (PLUGIN / "lib" / "absent.txt").exists():
+        (VENV / ".built-build").unlink(missing_ok=True)  # there may be a compiler now
+    return lacking
+
+
+def make(need: packages.Need) -> None:
     """What a command makes of Debian's packages, once and as root: without it tests are skipped."""
-    for need in (need for need in packages.NEEDS if need.command and not need.is_here()):
-        with waiting(f"making {need.name} (once, minutes)"):
-            program, *words = need.command
-            path = PYTHON if program == "python" else ROOT / program
-            failure = debian.done(str(path), *words, folder=ROOT)
-        if failure:
-            say(f"tests that need {need.name} are skipped: {failure}")
+    say(f"making {need.name}, once and in minutes, beside what follows")
+    program, *words = need.command
+    path = PYTHON if program == "python" else ROOT / program
+    if failure := debian.done(str(path), *words, folder=ROOT):
+        say(f"tests that need {need.name} are skipped: {failure}")
 
 
 @contextmanager
@@ -489,6 +508,8 @@ def run_command(command: str, *rest: str) -> int:
         return locked.write()
     if command == "test" and FAST_FLAG in rest:
         return fast([word for word in rest if word != FAST_FLAG])
+    if command == "test":
+        return test(rest)
     lock = USE if command in ("demo", "run") else DEVELOP
     install(lock)
     if command == "demo":
@@ -498,8 +519,6 @@ def run_command(command: str, *rest: str) -> int:
         build_page()
     if command == "web":
         return web()
-    if command == "test":
-        return test(rest)
     if command == "clients":
         return clients()
     if command == "wheel":

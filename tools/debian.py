@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,10 @@ Say = Callable[[str], None]
 APT = ("apt-get", "-qq", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300")
 PIP = "python3-pip-whl"
 """Debian's package of pip as a wheel, with which its own python3-venv works."""
+
+
+_ONE_AT_A_TIME = threading.Lock()
+"""apt's lock of its lists is not waited for."""
 
 
 def prefix() -> list[str] | None:
@@ -38,7 +43,9 @@ def install(needs: Sequence[Need], say: Say) -> bool:
         say(f"apt-get install {need.packages}: {need.purpose}")
     apt = [*before, "env", "DEBIAN_FRONTEND=noninteractive", *APT]
     words = [word for need in needs for word in need.packages.split()]
-    failure = done(*apt, "update") or done(*apt, "install", "-y", "--no-install-recommends", *words)
+    with _ONE_AT_A_TIME:
+        failure = done(*apt, "update")
+        failure = failure or done(*apt, "install", "-y", "--no-install-recommends", *words)
     if failure:
         say(f"could not install them: {failure}")
     return not failure

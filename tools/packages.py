@@ -109,6 +109,11 @@ def missing() -> list[Need]:
     return [need for need in NEEDS if not need.command and not need.is_here()]
 
 
+def slow() -> list[Need]:
+    """The rows of what a command still has to make."""
+    return [need for need in NEEDS if need.command and not need.is_here()]
+
+
 def named(name: str) -> Need:
     """A row. Raises KeyError."""
     return {need.name: need for need in NEEDS}[name]

@@ -13,7 +13,7 @@ IOS = {"ios": "aarch64-ios.15.0", "ios-simulator": "aarch64-ios.15.0-simulator"}
 """System, as `mlcc compile --os` names it -> zig's name of it."""
 MACOS = {"aarch64": "aarch64-macos.13.0", "x86_64": "x86_64-macos.13.0"}
 _HIDDEN = ("TVM_FFI_DLL", "TVM_FFI_DLL_EXPORT", "TVM_DLL", "TVM_DLL_EXPORT", "TVM_RUNTIME_DLL")
-FLAGS = ("-fno-sanitize=all", "-g0", *(f"-D{name}=" for name in _HIDDEN))
+FLAGS = ("-fno-sanitize=all", *(f"-D{name}=" for name in _HIDDEN))
 """TVM's functions are not exported: zig's linker has no list of those to export."""
 MACOS_LINK = ("-shared", "-s", "-Wl,-dead_strip", "-Wl,-undefined,dynamic_lookup")
 MACOS_LINK += ("-Wl,-install_name,@rpath/libmlcc_executor.dylib",)

@@ -56,6 +56,7 @@ WINDOWS_LIBRARY = OUTPUT / "libmlcc_executor.pyd"
 FLAGS = (
     "-std=c++17",
     "-O2",
+    "-g0",  # zig's default writes debug information, a third of the time; the linker drops it
     "-fPIC",
     "-fvisibility=hidden",
     "-fvisibility-inlines-hidden",

@@ -59,6 +59,8 @@ def dev(monkeypatch: pytest.MonkeyPatch) -> Any:
     module.ran = []
     monkeypatch.setattr(module, "run", lambda *words: module.ran.append(words) or 0)
     monkeypatch.setattr(module, "web", lambda *words: 0)
+    monkeypatch.setattr(module, "install", lambda lock: None)
+    monkeypatch.setattr(module, "build", lambda lock: None)
     monkeypatch.setattr(module, "reading_tests", nullcontext)
     monkeypatch.setattr(module, "forward_signals", lambda: None)  # this process is not dev.py's
     monkeypatch.setattr(packages, "NEEDS", (HERE, ABSENT))
@@ -81,7 +83,6 @@ def test_style_and_types_come_before_the_tests(
 ) -> None:
     order: list[str] = []
     monkeypatch.setattr(dev, "run", lambda *words: order.append(words[1]) or 0)
-    monkeypatch.setattr(dev, "make_slow", lambda: None)
     monkeypatch.setattr(dev, "works", lambda *_: True)
     monkeypatch.setattr(dev.packages, "missing", list)
     monkeypatch.setenv("MLCC_ALL_INSTALLED", "1")  # restored; the command sets it
@@ -251,7 +252,8 @@ def test_what_is_made_once_is_made_by_programs_that_are_there(
 
     monkeypatch.setattr(debian, "done", done)
     monkeypatch.setattr(packages, "NEEDS", MADE)
-    dev.make_slow()
+    for need in packages.slow():
+        dev.make(need)
     assert {command[0] for command, _ in calls} > {str(dev.PYTHON)}
     for (program, *words), folder in calls:
         assert folder == ROOT and (program == str(dev.PYTHON) or os.access(program, os.X_OK))
