@@ -277,10 +277,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class WholeFiles(LoadFileScheduling):
-    """Schedules a file's tests in one process, and also the tests that share one resource; if the
-    process dies, only its remaining tests are given to another. pytest-xdist 3.8 also schedules
-    finished files again, and never stops a process that gets an empty assignment twice: all tests
-    are done and the run waits forever."""
+    """Schedules a file's tests in one process, as the tests that share one resource, and drops
+    a file once its tests are done. pytest-xdist 3.8 keeps it: if a process dies, finished files are
+    scheduled again, and a process that gets an empty assignment twice is never stopped. It also
+    counts the tests of all files anew after each test."""
 
     def _split_scope(self, nodeid: str) -> str:
         """The name of a group of tests that stay together: a file, or all that need the one run of
@@ -290,12 +290,12 @@ class WholeFiles(LoadFileScheduling):
                 return name
         return str(super()._split_scope(nodeid))
 
-    def remove_node(self, node: Any) -> str | None:
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
         files = self.assigned_work[node]
-        self.assigned_work[node] = {
-            file: files[file] for file in files if not all(files[file].values())
-        }
-        return super().remove_node(node)
+        file = self._split_scope(self.registered_collections[node][item_index])
+        if all(files[file].values()):
+            del files[file]
 
 
 @pytest.hookimpl(optionalhook=True)

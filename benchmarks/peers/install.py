@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 PEERS = Path(__file__).resolve().parents[2] / "build" / "peers"
@@ -93,8 +92,8 @@ def _sources(tools: Path) -> Path:
         run(tools / "python", "-m", "pip", "install", "-q", "scikit-build-core")
         run(tools / "python", "-m", "pip", *words, "-d", downloads, LLAMA_SDIST)
         (archive,) = downloads.glob("*.tar.gz")
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+        folder.mkdir()
+        run("tar", "-xf", archive, "-C", folder)
     (source,) = folder.glob("*/vendor/llama.cpp")
     kernels = source / "ggml/src/ggml-cpu/amx/mmq.cpp"
     text = kernels.read_text()
