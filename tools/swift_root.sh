@@ -7,8 +7,8 @@
 #
 # The root is made once (5 minutes, 3.3 GB) and kept in the cache: MLCC_SWIFT_ROOT, by default
 # ~/.cache/mlcc/swift-root. debootstrap and apt check Debian's signatures. It runs as root on Linux.
-# `run` shows each FOLDER at the same path, in the current folder if that is visible there, with the
-# variables of the environment whose names begin with MLCC_ or SWIFT_. /proc is mounted because Swift
+# `run` shows each FOLDER or file at the same path, in the current folder if that is visible there,
+# with the variables of the environment whose names begin with MLCC_ or SWIFT_. /proc is mounted because Swift
 # finds its libraries by $ORIGIN, which the loader reads from /proc/self/exe; every mount ends with
 # the command, because it runs in a mount namespace of its own.
 set -euo pipefail
@@ -51,7 +51,12 @@ inside() {
         mount --rbind /dev "$target/dev"
         while IFS= read -r folder; do
             [ -n "$folder" ] || continue
-            mkdir -p "$target$folder"
+            if [ -d "$folder" ]; then
+                mkdir -p "$target$folder"
+            else # a library
+                mkdir -p "$(dirname "$target$folder")"
+                touch "$target$folder"
+            fi
             mount --bind "$folder" "$target$folder"
         done <<<"$folders"
         [ -d "$target$here" ] || here=/

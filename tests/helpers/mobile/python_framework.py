@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import plistlib
 import shutil
+import sysconfig
 from pathlib import Path
 
 SLICES = {"ios-arm64": "", "ios-arm64_x86_64-simulator": "simulator"}
@@ -16,8 +17,13 @@ SLICES = {"ios-arm64": "", "ios-arm64_x86_64-simulator": "simulator"}
 def write_framework(folder: Path, headers: Path) -> Path:
     """Python.xcframework in `folder`, with the headers of a folder."""
     framework, listed = folder / "Python.xcframework", []
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    own = headers.parent / multiarch / headers.name / "pyconfig.h"  # Debian's, of one architecture
     for name, variant in SLICES.items():
-        shutil.copytree(headers, framework / name / "Python.framework" / "Headers")
+        copied = framework / name / "Python.framework" / "Headers"
+        shutil.copytree(headers, copied)
+        if own.exists():
+            shutil.copy(own, copied)
         archs = ["arm64", "x86_64"] if variant else ["arm64"]
         row = {"LibraryIdentifier": name, "LibraryPath": "Python.framework"}
         row |= {"SupportedPlatform": "ios", "SupportedArchitectures": archs}
