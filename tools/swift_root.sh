@@ -8,9 +8,9 @@
 # The root is made once (5 minutes, 3.3 GB) and kept in the cache: MLCC_SWIFT_ROOT, by default
 # ~/.cache/mlcc/swift-root. debootstrap and apt check Debian's signatures. It runs as root on Linux.
 # `run` shows each FOLDER or file at the same path, in the current folder if that is visible there,
-# with the variables of the environment whose names begin with MLCC_ or SWIFT_. /proc is mounted because Swift
-# finds its libraries by $ORIGIN, which the loader reads from /proc/self/exe; every mount ends with
-# the command, because it runs in a mount namespace of its own.
+# with the variables of the environment whose names begin with MLCC_ or SWIFT_. /proc is mounted
+# because Swift finds its libraries by $ORIGIN, which the loader reads from /proc/self/exe; every
+# mount ends with the command, because it runs in a mount namespace of its own.
 set -euo pipefail
 
 root=${MLCC_SWIFT_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/mlcc/swift-root}
