@@ -21,7 +21,8 @@
     python3 dev.py lock                write requirements/*.lock, after pyproject.toml has changed
 
 The standard library only. Everything is installed into .venv beside this file, in the versions and
-by the hashes of requirements/; a second run finds it there and starts at once. What is built of
+by the hashes of requirements/, for this Python or, where it was compiled without optimizations, the
+system's of the same version; a second run finds it there and starts at once. What is built of
 sources that changed since is built again: the executor and, for tests, the WebGPU plugin of C++,
 and web/dist of TypeScript. The demo compiles no C++: until another command has, it runs on TVM's
 package. What only Debian carries (tools/packages.py) a run of all tests installs

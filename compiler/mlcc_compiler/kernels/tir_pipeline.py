@@ -15,8 +15,9 @@ TVM's passes for these differ in single instructions. `StorageRewrite` fails the
 indices: it makes buffers of vectors, and then an And of operands that are no bool (SSE2, NEON).
 
 Kernels of a CPU do not check the types and shapes of their arguments: a library's functions check
-theirs when they are called (`VMShapeLower`), and what they pass on is fixed by the compile. Checks
-in every kernel, with a message each, were a fifth of a library's instructions.
+caches and the arrays of a step (`VMShapeLower`), weights are compared with the manifest where they
+are located (`mlcc.artifact.folder`), and the library holds the manifest's hash. Checks in every
+kernel, with a message each, were a fifth of a library's instructions.
 """
 
 from __future__ import annotations
