@@ -253,8 +253,8 @@ def create_venv_of(python: str) -> str:
 
 def pythons() -> list[str]:
     """The Pythons that .venv can be made of, the first that works. If this one was compiled without
-    optimizations, as pyenv does it, the system's of the same version goes first: it takes a fifth
-    to a quarter less time."""
+    optimizations, as pyenv does it, the system's of the same version goes first: tests in Python
+    take a seventh less time by it."""
     system = Path("/usr/bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     is_fast = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
     if sys.platform != "linux" or is_fast or sys.base_prefix == "/usr" or not system.exists():
