@@ -226,33 +226,22 @@ def create_venv() -> None:
     """A virtual environment with pip, or one line on what Debian lacks for it."""
     if sys.version_info < (3, 10):  # noqa: UP036  (whoever runs this may have less)
         sys.exit(f"mlcc needs Python 3.10 or later; this is {sys.version.split()[0]}")
-    failures = []
     for python in pythons():
-        if not (failure := create_venv_of(python)):
+        venv = (python, "-m", "venv", "--clear", str(VENV))
+        if not (failure := debian.done(*venv)):
             return
-        failures.append(failure)
-    shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
-    sys.exit(
-        f"cannot create a virtual environment: {failures[-1]}; on Debian: apt install python3-venv"
-    )
-
-
-def create_venv_of(python: str) -> str:
-    """A virtual environment of one Python; "" if it was made, else the failure."""
-    venv = (python, "-m", "venv", "--clear", str(VENV))
-    if not (failure := debian.done(*venv)):
-        return ""
     if debian.install([packages.VENV], say) and works(*venv):
-        return ""
+        return
     with tempfile.TemporaryDirectory() as folder:  # nor the right to add to Debian's Python
         wheel = works(*venv, "--without-pip") and debian.pip_wheel(Path(folder), say)
         if wheel and works(str(PYTHON), f"{wheel}/pip", "install", "--no-index", str(wheel)):
-            return ""
-    return failure
+            return
+    shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
+    sys.exit(f"cannot create a virtual environment: {failure}; on Debian: apt install python3-venv")
 
 
 def pythons() -> list[str]:
-    """The Pythons that .venv can be made of, the first that works. If this one was compiled without
+    """The Pythons that .venv can be made of, this one last. If it was compiled without
     optimizations, as pyenv does it, the system's of the same version goes first: tests in Python
     take a seventh less time by it."""
     system = Path("/usr/bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
@@ -362,9 +351,8 @@ def test_all(first: Callable[[], int], rest: Sequence[str]) -> int:
             say("the registry has no Gemma: tests/e2e/real are skipped")
         with reading_tests():
             failed = first() or web()
-        if not failed:
-            with waiting("making what is made once"):
-                wait(made)
+        with waiting("making what is made once"):
+            wait(made)
     if not lacking:
         os.environ["MLCC_ALL_INSTALLED"] = "1"  # so a test that lacks something is a failure
     return failed or run("-m", "pytest", *AT_ONCE, *rest)
@@ -378,7 +366,7 @@ def install_packages() -> list[packages.Need]:
     if lacking:
         say(f"tests that need {', '.join(need.name for need in lacking)} are skipped; as root:")
         say(f"  apt install {' '.join(need.packages for need in lacking)}")
-    elif (PLUGIN / "lib" / "absent.txt").exists():
+    if (PLUGIN / "lib" / "absent.txt").exists():
         (VENV / ".built-build").unlink(missing_ok=True)  # there may be a compiler now
     return lacking
 

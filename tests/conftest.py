@@ -277,10 +277,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class WholeFiles(LoadFileScheduling):
-    """Schedules a file's tests in one process, as the tests that share one resource, and drops
-    a file once its tests are done. pytest-xdist 3.8 keeps it: if a process dies, finished files are
-    scheduled again, and a process that gets an empty assignment twice is never stopped. It also
-    counts the tests of all files anew after each test."""
+    """Schedules the tests of a file, and those that share one resource, in one process. Drops a
+    file once its tests are done: pytest-xdist 3.8 keeps it, counts the tests of all files anew
+    after each test, schedules finished files again if a process dies, and never stops a process
+    that gets an empty assignment twice."""
 
     def _split_scope(self, nodeid: str) -> str:
         """The name of a group of tests that stay together: a file, or all that need the one run of

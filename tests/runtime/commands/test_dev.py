@@ -226,6 +226,20 @@ def test_an_environment_is_made_of_the_faster_python(
     assert dev.pythons() == [*([system] if system_first else []), sys.executable]
 
 
+def test_a_python_that_cannot_make_one_is_passed_over(
+    dev: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's without python3-venv: nothing is installed while this Python will do."""
+    tried: list[str] = []
+    monkeypatch.setattr(dev, "pythons", lambda: ["/usr/bin/python3", sys.executable])
+    monkeypatch.setattr(debian, "install", lambda *_: pytest.fail("installs"))
+    monkeypatch.setattr(
+        debian, "done", lambda *words: tried.append(words[0]) or ("" if tried[1:] else "no venv")
+    )
+    dev.create_venv()
+    assert tried == ["/usr/bin/python3", sys.executable]
+
+
 def test_llvms_tools_are_found_by_their_versions(programs: Any) -> None:
     here = packages.tools("ld.lld", "llvm-nm")
     programs("ld.lld")
