@@ -6,6 +6,7 @@ slow, the device can run out of memory, or the process can die, at a given step.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from array import array
@@ -96,6 +97,12 @@ def open_toy(
     delay: float = 0.0, die_after: float = 0, full_at: float = 0, fail_top_k: float = -1
 ) -> Model:
     return Model(toy_text(), SlowToy(CAPACITY, delay, die_after, full_at, fail_top_k))
+
+
+def open_toy_after_collecting() -> Model:
+    """For measurements of memory: what no object refers to any more is freed first."""
+    gc.collect()
+    return open_toy()
 
 
 def open_moving_toy(delay: float = 0.0) -> Model:
