@@ -422,24 +422,30 @@ def _normalized(distributions: list[str]) -> set[str]:
 def test_the_tests_bytecode_is_made_while_the_page_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a process that is waited for, unless the build fails; once in an environment."""
+    """By two processes that are waited for, unless the build fails; once in an environment."""
     spec = importlib.util.spec_from_file_location("mlcc_dev", ROOT / "dev.py")
     assert spec and spec.loader
     dev: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(dev)
     program, seen, go = tmp_path / "python", tmp_path / "seen", tmp_path / "go"
     waits = f"for i in $(seq 6000); do [ -e {go} ] && exit; sleep 0.01; done"
-    program.write_text(f'#!/bin/sh\necho "$@" > {seen}.new\nmv {seen}.new {seen}\n{waits}\n')
+    seen.mkdir()
+    new = tmp_path / "new.$$"
+    program.write_text(f'#!/bin/sh\necho "$@" > {new}\nmv {new} {seen}\n{waits}\n')
     program.chmod(0o755)
     monkeypatch.setattr(dev, "PYTHON", program)
     monkeypatch.setattr(dev, "VENV", tmp_path)
 
     def read() -> str:
-        while not seen.exists():
+        """The words of both, of which one reads the folders that the other leaves out."""
+        while len(found := list(seen.iterdir())) < 2:
             time.sleep(0.01)
-        words = seen.read_text()
-        seen.unlink()
-        return words
+        commands = sorted(path.read_text() for path in found)
+        for path in found:
+            path.unlink()
+        assert all(folder in command for command in commands for folder in dev.HALF)
+        assert ["--ignore=" in command for command in commands] == [True, False]
+        return commands[0]
 
     begin = time.monotonic()
     with pytest.raises(SystemExit), dev.reading_tests():
@@ -450,4 +456,4 @@ def test_the_tests_bytecode_is_made_while_the_page_is_built(
         go.touch()
     with dev.reading_tests():
         pass
-    assert not seen.exists() and time.monotonic() - begin < 50
+    assert not list(seen.iterdir()) and time.monotonic() - begin < 50
