@@ -37,6 +37,7 @@ WIDTH, HEIGHT = 8192, 6103
 assert default("max_image_pixels") - WIDTH * HEIGHT < WIDTH
 
 
+@cache
 def worst(format: str) -> bytes:
     """An image of the most pixels, of the kind that takes its format the most memory: WebP takes
     20 bytes a pixel, progressive JPEG in CMYK 12, PNG in two channels 16."""

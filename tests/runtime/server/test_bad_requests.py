@@ -38,7 +38,7 @@ def test_a_request_that_makes_steps_fail_ends_alone() -> None:
     with running("--delay", "0.005", "--fail-top-k", str(BAD)) as server:
         want = [answer(server, body) for body in BODIES]
         assert {(status, error) for status, _, error in want} == {(200, None)}
-        engine = server.children()
+        processes = server.children()
         bad = [
             {"prompt": "bad", "top_k": BAD, "max_tokens": 9, "stream": stream}
             for stream in (False, True, False)
@@ -51,7 +51,7 @@ def test_a_request_that_makes_steps_fail_ends_alone() -> None:
             assert status in (503, 200)
             assert text == ""
             assert error["message"] == "the GPU's memory is full"
-        assert server.children() == engine, "the engine's process is the same"
+        assert {*processes} <= {*server.children()}, "the engine's process is the same"
         assert eventually(lambda: idle(server))
 
 

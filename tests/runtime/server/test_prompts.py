@@ -323,6 +323,37 @@ def test_a_closed_pool_has_no_process() -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("large", [True, False])
+def test_a_process_more_starts_once_one_is_too_few(
+    monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    """One prompt after another takes one; a large one leaves another to those that come next."""
+    opened, answers = set[PromptWorker](), threading.Event()
+
+    def ask(worker: PromptWorker, job: PromptJob, longest_s: float) -> array[int]:
+        assert job.what == "small" or answers.wait(60)
+        return array("i")
+
+    monkeypatch.setattr(PromptWorker, "open", lambda worker: opened.add(worker))
+    monkeypatch.setattr(PromptWorker, "ask", ask)
+
+    async def several() -> None:
+        async with started(toy_text, workers=3) as prompts:
+            for _ in range(4):
+                await prompts.text("small", CONTEXT, None)
+            assert len(opened) == 1
+            texts = ["x" * (LARGE + 1)] if large else ["a", "b"]
+            waiting = [asyncio.ensure_future(prompts.text(t, CONTEXT, None)) for t in texts]
+            while len(opened) < 2:
+                await asyncio.sleep(0.001)
+            answers.set()
+            await asyncio.gather(*waiting)
+            await prompts.text("small", CONTEXT, None)
+            assert len(opened) == 2
+
+    asyncio.run(several())
+
+
 def test_a_refused_prompt_is_freed_without_a_collection() -> None:
     """In a server those wait, and a prompt may have megabytes."""
 

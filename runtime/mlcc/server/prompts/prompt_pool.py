@@ -138,8 +138,10 @@ class PromptWorker:
 
 
 class PromptPool:
-    """Several workers; their processes start now. Call `start` in the event loop; it does not wait
-    for them."""
+    """Several workers. The first one's process starts now, each further one once more prompts come
+    at a time than workers have started, or a large one: most servers read one prompt at a time, and
+    each process takes a third of a second and has a tokenizer of its own. Call `start` in the event
+    loop; it does not wait for a process."""
 
     def __init__(
         self,
@@ -154,15 +156,20 @@ class PromptPool:
         self._known: OrderedDict[Structure, None] = OrderedDict()
         self._threads = ThreadPoolExecutor(workers, "prompts")
         self._tasks: set[asyncio.Task[Any]] = set()
-        for worker in self._workers:
-            self._threads.submit(worker.open)
+        self._started = self._jobs = 0
+        self._threads.submit(self._workers[0].open)
 
     def start(self) -> None:
         """Begin to accept prompts."""
         self._idle: asyncio.Queue[PromptWorker] = asyncio.Queue()
         self._large = asyncio.Lock()
-        for worker in self._workers:
+        self._start_workers(1)
+
+    def _start_workers(self, wanted: int) -> None:
+        """Start workers until as many have started, or all; does not wait for them."""
+        for worker in self._workers[self._started : wanted]:
             self._keep(self._prepare(worker))
+            self._started += 1
 
     def close(self) -> None:
         """End all processes. Idempotent."""
@@ -261,9 +268,12 @@ class PromptPool:
         stops waiting: restarting a process would cost the others more."""
         if is_large := size > LARGE:
             await self._large.acquire()
+        self._jobs += 1
+        self._start_workers(self._jobs + is_large)  # a large one leaves a worker to the others
         try:
             worker = await self._idle.get()
         except BaseException:
+            self._jobs -= 1
             if is_large:
                 self._large.release()
             raise
@@ -281,6 +291,7 @@ class PromptPool:
         except MlccError as error:  # it did not start
             return error
         finally:
+            self._jobs -= 1
             self._keep(self._prepare(worker))
 
     async def _prepare(self, worker: PromptWorker) -> None:
