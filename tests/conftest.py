@@ -155,7 +155,8 @@ def kotlin_package(
     if hasattr(pytestconfig, "workerinput"):
         folder = folder.parent
     library, demo = (request.getfixturevalue(name) for name in ("c_library", "compiled_demo"))
-    return built(folder / "kotlin-package", library, demo("q4", "cpu"))
+    every = bool(pytestconfig.getoption("--long"))
+    return built(folder / "kotlin-package", library, demo("q4", "cpu"), every)
 
 
 @pytest.fixture(scope="session")
