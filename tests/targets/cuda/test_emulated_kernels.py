@@ -7,11 +7,9 @@ detected.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import split_weights
 from mlcc_compiler.kernels.gpu.linear.fragments import mma, mma_fp8
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_compiler.quantization import Quantized, dequantize, scheme
 from mlcc_targets import Choices, get_target
@@ -49,15 +46,9 @@ def compiled(
 ) -> Any:
     """Like gpu_kernels.compiled, for the row's device if no other; archs: not the row's own."""
     row = get_target("cuda", Choices(archs=archs))
-    function = factory(gpu or Gpu.of(row), *arguments).with_attr("global_symbol", "kernel")
-    target = tvm_target_of(row)
-    path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
-    with cuda_build.cuda_code_in(row), target:
-        executable = tvm.compile(
-            tvm.IRModule({"kernel": function}), target, tir_pipeline=GPU_PIPELINE
-        )
-        executable.export_library(str(path))
-    return tvm.runtime.load_module(str(path))["kernel"]
+    kernel = gpu_kernels.made(factory, gpu or Gpu.of(row), arguments)
+    with cuda_build.cuda_code_in(row):
+        return gpu_kernels.loaded(kernel, tvm_target_of(row), emulation.code_made_of())
 
 
 @pytest.fixture(autouse=True, params=["ascending", "descending"])

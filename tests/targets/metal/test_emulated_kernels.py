@@ -5,17 +5,14 @@ Threads run in ascending and in descending order, so that a missing barrier is d
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import get_target
 from tests.compiler.kernels.attention import test_gpu_attention as attention
@@ -40,15 +37,8 @@ IOS_CHECKS: list[Check] = [
 @cache
 def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) -> Any:
     """Like gpu_kernels.compiled, for the row's device."""
-    function = factory(gpu, *arguments).with_attr("global_symbol", "kernel")
-    target = tvm_target_of(ROW)
-    path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
-    with target:
-        executable = tvm.compile(
-            tvm.IRModule({"kernel": function}), target, tir_pipeline=GPU_PIPELINE
-        )
-        executable.export_library(str(path))
-    return tvm.runtime.load_module(str(path))["kernel"]
+    kernel = gpu_kernels.made(factory, gpu, arguments)
+    return gpu_kernels.loaded(kernel, tvm_target_of(ROW), emulation.code_made_of())
 
 
 @pytest.fixture(autouse=True, params=["ascending", "descending"])

@@ -6,7 +6,6 @@ In CI that is Mesa's lavapipe, a Vulkan driver on the CPU: slow, but strict.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,8 +19,11 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.fragments import rounded
 from mlcc_compiler.kernels.gpu.linear.fragments.codes import columns_of
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.origins import record_origin
 from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
+from mlcc_compiler.object_files import key_of
 from mlcc_targets import get_target
+from tests.helpers import shared
 
 Array = Any
 F16 = Gpu()
@@ -36,17 +38,31 @@ on_vulkan = pytest.mark.usefixtures("vulkan")
 @cache
 def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) -> Any:
     """`factory(gpu, *arguments)` as a loaded library's function."""
-    kernel = factory(gpu, *arguments).with_attr("global_symbol", "kernel")
     described = {"kind": "webgpu", "max_num_threads": 256, "supports_subgroups": bool(gpu.subgroup)}
-    target = tvm.target.Target(described, host={"kind": "llvm"})
-    with target:
-        executable = tvm.compile(
-            tvm.IRModule({"kernel": kernel}), target, tir_pipeline=GPU_PIPELINE
-        )
-    folder = tempfile.mkdtemp()
-    path = Path(folder) / "kernel.so"
-    executable.export_library(str(path))
-    return tvm.runtime.load_module(str(path))["kernel"]
+    return loaded(
+        made(factory, gpu, arguments), tvm.target.Target(described, host={"kind": "llvm"})
+    )
+
+
+def made(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) -> Any:
+    """`factory(gpu, *arguments)`, of known origin."""
+    kernel = factory(gpu, *arguments)
+    record_origin(kernel, factory, gpu, *arguments)
+    return kernel
+
+
+def loaded(kernel: Any, target: Any, device_code: Sequence[str | bytes] = ()) -> Any:
+    """A kernel as a function of a library, which is kept for later runs. device_code: what the
+    device's machine code depends on beside its text."""
+    module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
+
+    def write(library: Path) -> None:
+        with target:
+            executable = tvm.compile(module, target, tir_pipeline=GPU_PIPELINE)
+        executable.export_library(str(library))
+
+    path = shared.folder("gpu-kernels") / f"{key_of(module, target)}.so"
+    return tvm.runtime.load_module(str(shared.keep(path, device_code, write)))["kernel"]
 
 
 def device() -> Any:
@@ -87,10 +103,15 @@ def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
     """The text of a kernel in the language of a kind of device."""
     options = {"thread_warp_size": 32} if subgroup else {"max_num_threads": 256}
     target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
-    with target:
-        module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
-        built = tvm.compile(module, target, tir_pipeline=GPU_PIPELINE)
-    return str(built.mod.imports[0].inspect_source())
+    module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
+
+    def write(text: Path) -> None:
+        with target:
+            built = tvm.compile(module, target, tir_pipeline=GPU_PIPELINE)
+        text.write_text(built.mod.imports[0].inspect_source(), encoding="utf-8")
+
+    path = shared.folder("gpu-kernels") / f"{key_of(module, target)}.txt"
+    return shared.keep(path, (), write).read_text(encoding="utf-8")
 
 
 def barriers(text: str, counts: Sequence[int]) -> int:

@@ -21,13 +21,14 @@ from mlcc.util.machine import cpu_features
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.cuda.code import DeviceCode
 from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels import dependent_launch
 from mlcc_targets.cuda_files import include_folders
 from tests.helpers import shared
-from tests.helpers.emulators.no_code_cache import replace_cache
+from tests.helpers.emulators.code_cache import replace_cache
 from tools import packages
 
 HERE = Path(__file__).parent
-FIBERS = Path(__file__).parents[3] / "helpers" / "emulators" / "fibers.h"
+HEADERS = Path(__file__).parents[3] / "helpers" / "emulators"
 _HEADERS = ("cuda.h", "cuda_runtime_api.h", "driver_types.h")
 """Of NVIDIA's, those that name a version and what the device defines."""
 _FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-w"]
@@ -97,9 +98,8 @@ def install(root: Path) -> dict[str, str]:
 def _device_library(library: Path) -> Path:
     """The emulated runtime and driver, compiled or kept from a former run."""
     headers = [path / name for path in include_folders() for name in _HEADERS]
-    made_of = [
-        path.read_bytes() for path in (HERE / "device.cc", FIBERS, *headers) if path.exists()
-    ]
+    made_of = [path.read_bytes() for path in (HERE / "device.cc", *headers) if path.exists()]
+    made_of += shared.texts(HEADERS, "*.h")
     made_of += [_VERSIONS.encode(), *(flag.encode() for flag in _FLAGS)]
     made_of.append(shared.version_of("g++").encode())
     return shared.keep(library, made_of, _compile_device)
@@ -141,11 +141,18 @@ def _elf_hash(name: str) -> bytes:
 def replace_nvcc(patch: pytest.MonkeyPatch) -> None:
     """Compile libraries for this device, until the patch is undone."""
     patch.setattr(cuda_build, "compile_cuda", compile_cuda)
-    replace_cache(patch)
+    replace_cache(patch, code_made_of())
+
+
+@cache
+def code_made_of() -> list[str | bytes]:
+    """What emulated machine code depends on beside a kernel's text."""
+    ours = [Path(source).read_bytes() for source in (__file__, dependent_launch.__file__)]
+    return [*shared.texts(HERE, "*.h"), *ours, shared.version_of("g++"), *sorted(cpu_features())]
 
 
 def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
-    """Takes the place of `cuda_code.compile_cuda`: the "machine code" is a library's path."""
+    """Takes the place of `cuda_code.compile_cuda`: the "machine code" is a library."""
     device()
     body = text[text.index('extern "C" __global__') :]
     body, dynamic = _DYNAMIC.subn(r"uint* \1 = emulated_dynamic;", body)
@@ -160,9 +167,8 @@ def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
         _compile(level, f"-I{HERE}", "-o", made, made.with_suffix(".cc"))
 
     name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    made_of = [*shared.texts(HERE, "*.h"), *_FLAGS, level, shared.version_of("g++")]
-    path = shared.keep(folder() / name, made_of, write)
-    return DeviceCode(str(path).encode() + b"\0", (), 0.0)
+    path = shared.keep(folder() / name, code_made_of(), write)
+    return DeviceCode(path.read_bytes(), (), 0.0)
 
 
 class _Grid(ctypes.Structure):

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "../../../helpers/emulators/fibers.h"
+#include "../../../helpers/emulators/image.h"
 
 extern "C" {
 Index threadIdx, blockIdx, blockDim, gridDim;
@@ -151,8 +152,7 @@ size_t emulated_live_bytes() { return live_bytes; }
 // -- the driver: modules and launches ---------------------------------------------------------------
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  void* handle = dlopen(static_cast<const char*>(image), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) fault = dlerror();
+  void* handle = emulation::LoadImage(image, &fault);
   *module = static_cast<CUmodule>(handle);
   return handle == nullptr ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 }

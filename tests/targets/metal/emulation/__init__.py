@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tvm_ffi
 
 from mlcc.util.machine import cpu_features
@@ -26,10 +27,10 @@ from mlcc_targets import Target, get_target
 from mlcc_targets.linking.linker import PACKAGE, run_zig
 from mlcc_targets.native.build import compiler, package
 from tests.helpers import shared
-from tests.helpers.emulators.no_code_cache import no_code_cache
+from tests.helpers.emulators.code_cache import replace_cache
 
 HERE = Path(__file__).parent
-FIBERS = Path(__file__).parents[3] / "helpers" / "emulators" / "fibers.h"
+HEADERS = Path(__file__).parents[3] / "helpers" / "emulators"
 _CREATE = "ffi.Module.create.metal"
 """TVM's code generator calls it with the text of a module's kernels, where it is defined."""
 VECTOR = r"(?:char|uchar|short|ushort|int|uint|long|ulong|half|float)[234]"
@@ -89,7 +90,7 @@ def folder() -> Path:
 @cache
 def device() -> Any:
     """The emulated device's library; the first call makes it TVM's device "metal"."""
-    sources = [(HERE / "device.cc").read_bytes(), FIBERS.read_bytes()]
+    sources = [(HERE / "device.cc").read_bytes(), *shared.texts(HEADERS, "*.h")]
     made_of = [*sources, *_FLAGS, TVM, TVM_FFI, shared.version_of(*compiler())]
     path = shared.keep(folder() / "libmlcc_emulated_metal.so", made_of, _compile_device)
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -104,14 +105,22 @@ def modules() -> Iterator[None]:
     made = tvm.get_global_func("mlcc.emulated_metal_module")
 
     def create(_: Any, __: str, functions: Mapping[str, Any], sources: Mapping[str, str]) -> Any:
-        return made(str(_library(str(sources["metal"]), functions)))
+        return made(_library(str(sources["metal"]), functions).read_bytes())
 
     tvm.register_global_func(_CREATE, create)
     try:
-        with no_code_cache():
+        with pytest.MonkeyPatch.context() as patch:
+            replace_cache(patch, code_made_of())
             yield
     finally:
         tvm_ffi.registry.remove_global_func(_CREATE)
+
+
+@cache
+def code_made_of() -> list[str | bytes]:
+    """What emulated machine code depends on beside a kernel's text."""
+    texts = [*shared.texts(HERE, "metal_stdlib"), Path(__file__).read_bytes()]
+    return [*texts, *_ALONE, *sorted(cpu_features()), PACKAGE, TVM]
 
 
 def _library(text: str, functions: Mapping[str, Any]) -> Path:
@@ -129,9 +138,7 @@ def _library(text: str, functions: Mapping[str, Any]) -> Path:
         run_zig(command, made, cache=folder() / "zig")
 
     name = f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    flags, versions = (*_FLAGS, *_ALONE, *sorted(cpu_features())), (PACKAGE, TVM)
-    made_of = [*shared.texts(HERE, "metal_stdlib"), *flags, *versions]
-    return shared.keep(folder() / name, made_of, write)
+    return shared.keep(folder() / name, code_made_of(), write)
 
 
 def _call(name: str, parameters: str, info: Any) -> str:

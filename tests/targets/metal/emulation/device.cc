@@ -15,6 +15,7 @@
 #define blockDim metal_threads
 #define gridDim metal_groups
 #include "../../../helpers/emulators/fibers.h"
+#include "../../../helpers/emulators/image.h"
 
 extern "C" {
 Index threadIdx, blockIdx, blockDim, gridDim;
@@ -60,13 +61,14 @@ class Memory final : public tvm::runtime::DeviceAPI {
 // The functions of a shared object that `__init__.py` made of a module's kernels.
 class Kernels final : public tvm::ffi::ModuleObj {
  public:
-  explicit Kernels(std::string path) : path_(std::move(path)) {
-    handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle_ == nullptr) throw std::runtime_error(dlerror());
+  explicit Kernels(std::string image) : image_(std::move(image)) {
+    std::string fault;
+    handle_ = emulation::LoadImage(image_.data(), &fault);
+    if (handle_ == nullptr) throw std::runtime_error(fault);
   }
   const char* kind() const final { return "metal"; }
   int GetPropertyMask() const final { return tvm::ffi::Module::kBinarySerializable | tvm::ffi::Module::kRunnable; }
-  tvm::ffi::Bytes SaveToBytes() const final { return tvm::ffi::Bytes(path_); }
+  tvm::ffi::Bytes SaveToBytes() const final { return tvm::ffi::Bytes(image_); }
   tvm::ffi::Optional<tvm::ffi::Function> GetFunction(const tvm::ffi::String& name) final {
     using Call = void (*)(const TVMFFIAny*);
     std::string symbol = "emulated_call_" + std::string(name);
@@ -78,12 +80,12 @@ class Kernels final : public tvm::ffi::ModuleObj {
   }
 
  private:
-  std::string path_;
+  std::string image_;
   void* handle_;
 };
 
-tvm::ffi::Module load(const std::string& path) {
-  return tvm::ffi::Module(tvm::ffi::make_object<Kernels>(path));
+tvm::ffi::Module load(const tvm::ffi::Bytes& image) {
+  return tvm::ffi::Module(tvm::ffi::make_object<Kernels>(std::string(image.data(), image.size())));
 }
 
 }  // namespace
@@ -127,7 +129,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                     static auto* const instance = new Memory;
                     *result = static_cast<void*>(static_cast<tvm::runtime::DeviceAPI*>(instance));
                   })
-      .def("ffi.Module.load_from_bytes.metal",
-           [](const tvm::ffi::Bytes& path) { return load(std::string(path.data(), path.size())); })
-      .def("mlcc.emulated_metal_module", [](const tvm::ffi::String& path) { return load(path); });
+      .def("ffi.Module.load_from_bytes.metal", load)
+      .def("mlcc.emulated_metal_module", load);
 }
