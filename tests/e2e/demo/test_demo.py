@@ -26,16 +26,27 @@ SAMPLING = [
 ]
 
 
+TEXTS = 25
+"""Held-out texts of a perplexity."""
+
+
 @pytest.fixture(scope="session")
 def rows() -> list[dict[str, Any]]:
-    return read_rows(DEMO / "eval.jsonl", ("task", "messages", "answer"))
+    """Every second row: eight or nine of each task."""
+    return read_rows(DEMO / "eval.jsonl", ("task", "messages", "answer"))[::2]
 
 
 @pytest.fixture(scope="session")
-def report(compiled: Compiled) -> dict[str, Any]:
+def report(
+    compiled: Compiled, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """The results of `mlcc eval` for q8."""
-    texts = str(DEMO / "heldout.jsonl")
-    arguments = [str(compiled("q8", "cpu")), "--tasks", str(DEMO / "eval.jsonl"), "--text", texts]
+    folder = tmp_path_factory.mktemp("eval")
+    lines = (DEMO / "heldout.jsonl").read_text(encoding="utf-8").splitlines()[:TEXTS]
+    tasks, texts = folder / "tasks.jsonl", folder / "texts.jsonl"
+    tasks.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    texts.write_text("\n".join(lines), encoding="utf-8")
+    arguments = [str(compiled("q8", "cpu")), "--tasks", str(tasks), "--text", str(texts)]
     with redirect_stdout(StringIO()) as out:
         eval_command.main([*arguments, "--json"], standalone_mode=False)
     answer: dict[str, Any] = json.loads(out.getvalue())
@@ -66,7 +77,7 @@ def test_quantization_costs_little(accuracy: dict[str, float], quant: str) -> No
 
 
 def test_perplexity_grows_little(opened: Opened) -> None:
-    texts = [row["text"] for row in read_rows(DEMO / "heldout.jsonl", ("text",))][:25]
+    texts = [row["text"] for row in read_rows(DEMO / "heldout.jsonl", ("text",))][:TEXTS]
     found = {
         q: perplexity(opened(q, "cpu"), texts, lambda n: None, pytest.fail) for q in LOST_POINTS
     }
@@ -79,13 +90,13 @@ def test_native_answers_as_the_reference(
     opened: Opened, rows: list[dict[str, Any]], record_property: Any
 ) -> None:
     native, reference = opened("f32", "cpu"), opened("f32", "reference")
-    chosen = rows[:: len(rows) // 50][:50]
+    chosen = rows[:: len(rows) // 25][:25]
     prompts = [native.text.encode_chat(row["messages"]) for row in chosen]
     a, b = (greedy_tokens(model, prompts, 24) for model in (native, reference))
     answers = zip(prompts, a, b, strict=True)
     ties = sum(compare(reference, *triple, LOGIT_BOUND) for triple in answers)
     record_property("ties", ties)
-    assert ties <= 2
+    assert ties <= 1
 
 
 @pytest.mark.feature("sampling", "reference", "runs")
@@ -107,5 +118,5 @@ def test_sampling_is_the_same_on_reference_and_native(
 
 def test_eval_command_reports(report: dict[str, Any]) -> None:
     assert report["accuracy"] > 0.5
-    assert sum(row["of"] for row in report["tasks"].values()) >= 400
+    assert sum(row["of"] for row in report["tasks"].values()) >= 250
     assert 1 < report["perplexity"] < 3

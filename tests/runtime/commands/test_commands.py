@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 from filelock import FileLock
 from openai import OpenAI
 
+from mlcc import cli
 from tests.helpers import shared
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
@@ -42,6 +43,21 @@ def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
     return lines[0]
+
+
+@pytest.fixture
+def error_of(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The one line of a command that is refused before it starts a process or reads its input: in
+    this process, as each other imports for a third of a second."""
+
+    def refused(*words: str | Path) -> str:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*map(str, words)])
+        code, stderr = ended.value.code, capfd.readouterr().err
+        assert isinstance(code, int)
+        return one_line_error(subprocess.CompletedProcess(words, code, "", stderr))
+
+    return refused
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +111,9 @@ SCHEMA = '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": 
 "additionalProperties": false}'
 
 
-def test_run_holds_an_answer_to_a_schema(artifact: Path, tmp_path: Path) -> None:
+def test_run_holds_an_answer_to_a_schema(
+    artifact: Path, tmp_path: Path, error_of: Callable[..., str]
+) -> None:
     (tmp_path / "schema.json").write_text(SCHEMA)
     for given in (SCHEMA, tmp_path / "schema.json"):
         done = mlcc("run", artifact, "hi", "--json-schema", given, "--top-k", "9", "--min-p", "0")
@@ -105,14 +123,14 @@ def test_run_holds_an_answer_to_a_schema(artifact: Path, tmp_path: Path) -> None
         "{": "no JSON",
         '{"not": {}}': "'not'",
     }.items():
-        assert words in one_line_error(mlcc("run", artifact, "hi", "--json-schema", given))
+        assert words in error_of("run", artifact, "hi", "--json-schema", given)
 
 
-def test_run_has_instructions(artifact: Path) -> None:
+def test_run_has_instructions(artifact: Path, error_of: Callable[..., str]) -> None:
     outputs = [mlcc("run", artifact, "hi", "--max-tokens", "8", "--temperature", "0", *more).stdout
             for more in ((), ("--system", "Say nothing."))]  # fmt: skip
     assert outputs[0] != outputs[1]
-    error = one_line_error(mlcc("run", artifact, "hi", "--raw", "--system", "x"))
+    error = error_of("run", artifact, "hi", "--raw", "--system", "x")
     assert "--system is for a chat template" in error
 
 
@@ -231,20 +249,21 @@ def test_a_compile_that_fails_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["chat"], ["run", "-"]])
-def test_a_missing_model_is_reported_before_its_prompt_is_read(words: list[str]) -> None:
+def test_a_missing_model_is_reported_before_its_prompt_is_read(
+    words: list[str], error_of: Callable[..., str]
+) -> None:
+    """pytest's standard input cannot be read."""
     command, *prompt = words
-    assert "nosuch: does not exist" in one_line_error(mlcc(command, "nosuch", *prompt))
+    assert "nosuch: does not exist" in error_of(command, "nosuch", *prompt)
 
 
-def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
-    assert "does not exist" in one_line_error(mlcc("chat", tmp_path / "x", "hi"))
-    assert "neither mlcc.json nor config.json" in one_line_error(mlcc("run", tmp_path, "hi"))
-    assert "--context" in one_line_error(mlcc("run", artifact, "hi", "--context", "100000"))
-    too_many = one_line_error(mlcc("run", artifact, "hi", "--max-step-tokens", "513"))
+def test_errors_are_one_line(tmp_path: Path, artifact: Path, error_of: Callable[..., str]) -> None:
+    assert "does not exist" in error_of("chat", tmp_path / "x", "hi")
+    assert "neither mlcc.json nor config.json" in error_of("run", tmp_path, "hi")
+    assert "--context" in error_of("run", artifact, "hi", "--context", "100000")
+    too_many = error_of("run", artifact, "hi", "--max-step-tokens", "513")
     assert "not within 1 .. 512" in too_many and "mlcc compile --max-step-tokens 513" in too_many
-    assert "--quant cannot be obeyed" in one_line_error(
-        mlcc("run", artifact, "hi", "--quant", "q8")
-    )
+    assert "--quant cannot be obeyed" in error_of("run", artifact, "hi", "--quant", "q8")
     assert "standard input is empty" in one_line_error(mlcc("chat", artifact))
     for words in (
         ("chat", artifact),
@@ -257,9 +276,10 @@ def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
         assert done.returncode == 2 and done.stderr.count(b"\n") == 1, done.stderr
         assert b"not valid UTF-8" in done.stderr
     (tmp_path / "mlcc.json").write_text("{}")
-    assert "mlcc.json" in one_line_error(mlcc("serve", tmp_path))
+    assert "mlcc.json" in error_of("serve", tmp_path)
     assert mlcc("run").returncode == 2  # click's own words
-    assert mlcc("no-such-command").returncode == 2
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["no-such-command"])
 
 
 def test_an_unusable_cache_names_its_variable(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
     ]
 
 
-fixed = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+fixed = settings(max_examples=120, deadline=None, derandomize=True, database=None)
 ends = st.sets(st.integers(0, VOCAB - 1), max_size=2)
 
 

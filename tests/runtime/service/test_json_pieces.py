@@ -17,7 +17,7 @@ from mlcc.service.http.types import PIECE, to_json
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, width=16),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=40,
+    max_leaves=15,
 ).filter(lambda value: "Infinity" not in json.dumps(value))
 
 
@@ -29,7 +29,7 @@ def test_it_writes_what_one_call_writes(value: Any, size: int) -> None:
         assert to_json_by_pieces(value) == to_json(value)
 
 
-@given(st.lists(VALUES))
+@given(st.lists(VALUES, max_size=4))
 def test_an_iterator_is_written_as_its_list(value: list[Any]) -> None:
     assert to_json_by_pieces({"rows": iter(value)}) == to_json({"rows": value})
 
@@ -50,7 +50,7 @@ def test_pieces_of_a_long_text_are_neither_long_nor_many() -> None:
     assert json.loads(str(text)) == {"tokens": [row] * 50_000, "ids": [[7]] * 50_000}
 
 
-@given(st.dictionaries(st.text(), st.lists(VALUES), max_size=3))
+@given(st.dictionaries(st.text(), st.lists(VALUES, max_size=4), max_size=3))
 def test_it_parses_what_was_written(value: dict[str, list[Any]]) -> None:
     assert parse_lists(to_json(value)) == value
 
