@@ -9,7 +9,7 @@ from mlcc.engine.batch.batch import Capacity, int32
 from mlcc.engine.kv_cache.cache_manager import CacheManager, longest_sequence
 from mlcc.engine.lora import AdapterSlots
 from mlcc.engine.media_embeddings import MediaEmbeddings
-from mlcc.engine.request import Request
+from mlcc.engine.request import Request, too_long
 from mlcc.engine.sampling.filter_state import FilterState
 from mlcc.engine.sampling.grammar import Grammar
 from mlcc.engine.sampling.logits_processor import LogitsProcessor
@@ -160,23 +160,6 @@ def token_limit(request: Request, context: int, longest: int) -> int:
         f" with its answer, the pages hold {longest}; shorten it, lower max_tokens or load the"
         " model with more pages",
         param="max_tokens",
-        code="context_length_exceeded",
-    )
-
-
-def too_long(prompt: str, context: int, remedy: str = "a longer context") -> InvalidRequestError:
-    """The error for a prompt that leaves no space for an output. prompt: says how many tokens it
-    has.
-
-    Clients that shorten a conversation and retry look for these words: "maximum context length is"
-    (litellm and agents over OpenAI's API), "prompt is too long: N tokens > M maximum" (those over
-    Anthropic's).
-    """
-    return InvalidRequestError(
-        f"this model's maximum context length is {context} tokens and the prompt is too long:"
-        f" {prompt} > {context - 1} maximum, for the answer needs room; shorten the prompt or load"
-        f" the model with {remedy}",
-        param="prompt",
         code="context_length_exceeded",
     )
 

@@ -381,3 +381,20 @@ class Request:
                 param="prompt",
                 code="invalid_value",
             )
+
+
+def too_long(prompt: str, context: int, remedy: str = "a longer context") -> InvalidRequestError:
+    """The error for a prompt that leaves no space for an output. prompt: says how many tokens it
+    has.
+
+    Clients that shorten a conversation and retry look for these words: "maximum context length is"
+    (litellm and agents over OpenAI's API), "prompt is too long: N tokens > M maximum" (those over
+    Anthropic's).
+    """
+    return InvalidRequestError(
+        f"this model's maximum context length is {context} tokens and the prompt is too long:"
+        f" {prompt} > {context - 1} maximum, for the answer needs room; shorten the prompt or load"
+        f" the model with {remedy}",
+        param="prompt",
+        code="context_length_exceeded",
+    )

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mlcc.api.chat_template.media import MediaTexts
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
@@ -32,19 +32,12 @@ from mlcc.artifact.schema import (
     EncoderInfo,
     VisionInfo,
 )
-from mlcc.engine.admission import too_long
 from mlcc.engine.batch.batch import Capacity
-from mlcc.engine.batch.executor import Executor
-from mlcc.engine.encoder_engine import EncoderEngine
-from mlcc.engine.engine import Engine
-from mlcc.engine.migration import Identity
+from mlcc.engine.request import too_long
 from mlcc.engine.sampling.grammar import Grammars
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.model.audio_tower import AudioTower, ClipTower, Towers
-from mlcc.model.speculation import MTP, Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
-from mlcc.model.vision_tower import VisionTower
 from mlcc.multimodal.audio.clips import AudioProcessor
 from mlcc.multimodal.audio.encoded import EncodedAudio, is_sound
 from mlcc.multimodal.image import decode
@@ -63,6 +56,15 @@ from mlcc.multimodal.prompt import (
     with_rows,
 )
 from mlcc.util.fast_dataclass import fast_dataclass
+
+if TYPE_CHECKING:  # a process that only reads prompts makes none of these
+    from mlcc.engine.batch.executor import Executor
+    from mlcc.engine.encoder_engine import EncoderEngine
+    from mlcc.engine.engine import Engine
+    from mlcc.engine.migration import Identity
+    from mlcc.model.audio_tower import AudioTower, ClipTower, Towers
+    from mlcc.model.speculation import Speculation
+    from mlcc.model.vision_tower import VisionTower
 
 Tower: TypeAlias = "VisionTower | AudioTower | ClipTower | Towers"
 
@@ -350,6 +352,8 @@ class ModelText:
         Requests without a seed get a random one, different in every process. Raises
         UnsupportedError for speculation that these executors cannot do.
         """
+        from mlcc.engine.engine import Engine
+
         seed = int.from_bytes(os.urandom(8), "little")
         drafter = None if speculation is None else speculation.drafter(capacity, draft)
         return Engine(
@@ -405,6 +409,8 @@ class Model:
     @property
     def drafts_itself(self) -> bool:
         """Whether the model's multi-token-prediction layer drafts."""
+        from mlcc.model.speculation import MTP
+
         return self.speculation is not None and self.speculation.kind == MTP
 
     @property
@@ -434,6 +440,8 @@ class Model:
 
     def new_encoder(self) -> EncoderEngine:
         """A new engine for an encoder. Raises UnsupportedError for a generative model."""
+        from mlcc.engine.encoder_engine import EncoderEngine
+
         if self.encoder is None:
             raise UnsupportedError(f"'{self.text.name}' writes, and is no encoder")
         return EncoderEngine(self.capacity, self.encoder.pooling, self.encoder.width)
