@@ -47,7 +47,8 @@ def answers(model: Model, temperature: float) -> list[tuple[str, str]]:
     driver, prompt = Driver(model), model.text.encode_prompt("Once upon a time")
     texts, reasons = [""] * len(STRUCTURES), [""] * len(STRUCTURES)
     for n, structure in enumerate(STRUCTURES):
-        sampling = SamplingParams(temperature=temperature, seed=n, max_tokens=120)
+        most = 24 if n else 120  # of the person, who ends in fewer
+        sampling = SamplingParams(temperature=temperature, seed=n, max_tokens=most)
         request = Request(str(n), prompt, sampling, structure=structure)
         driver.engine.add(request, structure and model.text.grammars.open(structure))
     while driver.has_work:
