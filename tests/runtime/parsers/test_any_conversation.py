@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,12 +19,18 @@ from mlcc.api.openai.requests import parse_chat
 from mlcc.service.generate import ChatPlan
 from tests.helpers.toy.toy_model import toy_text
 from tests.runtime.parsers.model_families import FAMILIES, Family
-from tests.runtime.parsers.test_model_families import SHOWN, SPECIAL, tools_of, unbounded
+from tests.runtime.parsers.test_model_families import (
+    SHOWN,
+    SPECIAL,
+    template_of,
+    tools_of,
+    unbounded,
+)
 
 Body = dict[str, Any]
 KINDS = ("system", "developer", "user", "assistant", "call", "call with words")
 WORD = re.compile(r"zq([suatc])\d+x")
-TEXTS = {family.name: replace(toy_text(), chat_template=ChatTemplate(family.source, SPECIAL))
+TEXTS = {family.name: replace(toy_text(), chat_template=template_of(family.source))
          for family in FAMILIES}  # fmt: skip
 by_name = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 
@@ -59,8 +66,10 @@ def pieces(prompt: str) -> list[tuple[str, str]]:
     return found
 
 
-def marks(family: Family) -> dict[str, list[str]]:
-    """What the template writes before words of users and of assistants, by plain jinja2."""
+@cache
+def marks(name: str) -> dict[str, list[str]]:
+    """What a family's template writes before words of users and of assistants, by plain jinja2."""
+    (family,) = (family for family in FAMILIES if family.name == name)
     found: dict[str, list[str]] = {"u": [], "a": []}
     for start in ("system", "user")[not family.system :]:
         talk = [{"role": "user", "content": "zqu1x"}, {"role": "assistant", "content": "zqa2x"}]
@@ -93,7 +102,7 @@ def test_no_word_is_lost_and_roles_keep_their_marks(
     came = [match[0] for match in WORD.finditer(prompt)]
     assert sorted(sent) == sorted(came)
     assert [word for word in sent if word[2] != "s"] == [word for word in came if word[2] != "s"]
-    opening = marks(family)
+    opening = marks(family.name)
     for role, before in pieces(prompt)[1:]:
         if role in "ua" and before != "\n\n":  # a part of the turn before
             other = {"u": "a", "a": "u"}[role]

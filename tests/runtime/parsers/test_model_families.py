@@ -50,6 +50,12 @@ by_name = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.
 
 
 @cache
+def template_of(source: str) -> ChatTemplate:
+    """A template as a server has it: compiled and examined once, for all conversations."""
+    return ChatTemplate(source, SPECIAL)
+
+
+@cache
 def unbounded(source: str) -> Template:
     """A template in jinja2 with the settings of transformers."""
 
@@ -158,7 +164,7 @@ def test_its_calls_and_reasoning_are_known_from_it(family: Family) -> None:
 def test_an_answer_however_it_is_cut(family: Family) -> None:
     output_format = output_format_of(family.source)
     shown = SHOWN if family.native else None
-    prompt = ChatTemplate(family.source, SPECIAL).render(
+    prompt = template_of(family.source).render(
         talk_of(family, True, True), tools=shown, **family.variables[0]
     )
     assert prompt.text.endswith(family.ends_in)
@@ -192,7 +198,7 @@ def test_a_thought_before_a_call_is_kept_where_the_template_keeps_it(family: Fam
         wanted[1]["content"] = [{"type": "thinking", "thinking": thought}]
     elif family.remembers:
         wanted[1][family.remembers] = thought
-    made = ChatTemplate(family.source, SPECIAL).render(talk, **given).text
+    made = template_of(family.source).render(talk, **given).text
     variables = {**given, **tools_of(family, SHOWN)}
     assert made == unbounded(family.source).render(messages=wanted, **variables, **SPECIAL)
     assert ("Ask <it>." in made) == bool(family.remembers)
@@ -201,7 +207,7 @@ def test_a_thought_before_a_call_is_kept_where_the_template_keeps_it(family: Fam
 @pytest.mark.parametrize("name", ["mistral_v3", "ministral3"])
 def test_ids_of_calls_are_of_any_length_whatever_a_template_asks(name: str) -> None:
     family = next(one for one in FAMILIES if one.name == name)
-    template = ChatTemplate(family.source, SPECIAL)
+    template = template_of(family.source)
     long = json.loads(json.dumps(TALK).replace(ID, "call_0123456789abcdef01234567"))
     made = template.render(long, tools=SHOWN).text
     assert "get_weather" in made and "21 °C" in made
@@ -216,7 +222,7 @@ def test_several_calls_of_a_turn_go_one_by_one_where_only_the_first_is_written()
     first = TALK[1]["tool_calls"][0]
     turn = {**TALK[1], "content": "Both.", "tool_calls": [first, now], "reasoning_content": "Two."}
     results = [{"role": "tool", "tool_call_id": "b", "content": "noon"}, TALK[2]]  # out of order
-    made = ChatTemplate(family.source, SPECIAL).render([TALK[0], turn, *results]).text
+    made = template_of(family.source).render([TALK[0], turn, *results]).text
     _, _, expected_words = made.partition("<|start|>assistant")
     assert "<|start|>assistant" + expected_words == (
         "<|start|>assistant<|channel|>analysis<|message|>Two.\n\nBoth.<|end|>"
@@ -238,7 +244,7 @@ def test_gemma_4_gets_results_in_the_turn_of_the_call() -> None:
         {"role": "tool", "tool_call_id": "b", "content": "[12, 30]"},
     ]
     talk = [TALK[0], {**TALK[1], "tool_calls": [first, now]}, *results]
-    before = ChatTemplate(family.source, SPECIAL).render(talk, tools=SHOWN, enable_thinking=True)
+    before = template_of(family.source).render(talk, tools=SHOWN, enable_thinking=True)
     turn = (
         '<|turn>model\n<|tool_call>call:get_weather{city:<|"|>Rôme<|"|>,days:3,unit:<|"|>C<|"|>}'
         "<tool_call|><|tool_call>call:now{}<tool_call|>"
@@ -247,5 +253,5 @@ def test_gemma_4_gets_results_in_the_turn_of_the_call() -> None:
     )
     assert before.text.endswith(turn)  # and there the answer goes on
     answered = [*talk, {"role": "assistant", "content": "Grey."}, TALK[4]]
-    after = ChatTemplate(family.source, SPECIAL).render(answered, tools=SHOWN).text
+    after = template_of(family.source).render(answered, tools=SHOWN).text
     assert f"{turn}Grey.<turn|>\n<|turn>user\nTomorrow?<turn|>\n" in after
