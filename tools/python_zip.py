@@ -23,6 +23,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, bytes]] = {}
+        self._imports: dict[str, tuple[str, ...]] = {}
 
     def add(self, path: str, source: bytes) -> None:
         """`path` is relative to a folder of sys.path."""
@@ -30,11 +31,18 @@ class Sources:
             name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             self.files.setdefault(name, (path, source))
 
-    def imports(self, name: str) -> Iterator[str]:
+    def imports(self, name: str) -> tuple[str, ...]:
         """Every name that a module might import; `from a import b` may mean the module a.b."""
+        if name not in self._imports:  # parsing a whole standard library takes seconds
+            self._imports[name] = tuple(self._read_imports(name))
+        return self._imports[name]
+
+    def _read_imports(self, name: str) -> Iterator[str]:
         path, source = self.files[name]
         package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-        for node in ast.walk(ast.parse(source)):
+        tree = ast.parse(source)
+        may_name_ours = package.partition(".")[0] == "mlcc" or b"mlcc." in source
+        for node in ast.walk(tree) if may_name_ours else _statements(tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -60,6 +68,16 @@ class Sources:
             found.add(name)
             todo += [*self.imports(name), name.rpartition(".")[0]]
         return sorted(found)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements of a module, without their expressions, which hold no import."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            todo += getattr(node, part, ())
 
 
 def _resolve(node: ast.ImportFrom, package: str) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import subprocess
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.helpers import local_index
+from tests.helpers import local_index, shared
 from tests.helpers.needs import absent, require
 from tests.helpers.web_package import WEB, environment, node
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
@@ -102,7 +107,9 @@ def test_vitest(
         assert wheel.name.endswith("-py3-none-any.whl")
         variables |= {"MLCC_NOTEBOOK_WHEEL": str(wheel)}
     if file not in reports:
-        reports |= vitest(beside(file), web, variables, tmp_path / "report.json")
+        with kept_bundle(tmp_path) if ON_THE_PAGE in needs else nullcontext({}) as more:
+            together = beside(file)
+            reports |= vitest(together, web, variables | more, tmp_path / "report.json")
     report = reports[file]
     tests = report["assertionResults"]
     faults = [text for test in tests for text in test["failureMessages"]]
@@ -118,6 +125,32 @@ def with_matrices(folder: Path) -> Path:
     row = get_target("webgpu", Choices(subgroup_matrices=8))
     options = Options(quant="q4", context=64, max_batch=2, max_step_tokens=32)
     return compile_model(checkpoint, row, folder / "matrices", options, Progress())
+
+
+@contextmanager
+def kept_bundle(folder: Path) -> Iterator[dict[str, str]]:
+    """A variable for `tests/page/browser.ts`: the page bundled with its scripted engines, kept by
+    all that it is made of. What packages hold follows from the lock file."""
+    bundle = folder / "bundle"
+    made_of = [shared.version_of(node()), *page_sources()]
+    if (data := shared.load("page-bundle.zip", made_of)) is not None:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            archive.extractall(bundle)
+    yield {"MLCC_PAGE_BUNDLE": str(bundle)}
+    if data is None and bundle.exists():
+        packed = shutil.make_archive(str(folder / "packed"), "zip", bundle)
+        shared.store("page-bundle.zip", made_of, Path(packed).read_bytes())
+
+
+def page_sources() -> list[str | bytes]:
+    """Files that may be bundled or configure the bundler, by their places."""
+    folders = [WEB / name for name in ("page", "src", "tools", "tests/page/harness")]
+    found = [*WEB.glob("*.*"), *(path for folder in folders for path in folder.rglob("*"))]
+    found.append(WEB / "tests/page/browser.ts")
+    files = sorted(path for path in found if path.is_file() and path.suffix != ".pyc")
+    return [
+        part for path in files for part in (path.relative_to(WEB).as_posix(), path.read_bytes())
+    ]
 
 
 def vitest(files: list[str], web: Path, variables: dict[str, str], report: Path) -> dict[str, Any]:

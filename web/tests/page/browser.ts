@@ -3,8 +3,8 @@
  * test.
  */
 
-import { readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { existsSync, readFileSync } from 'node:fs';
+import { cp, mkdtemp, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -36,8 +36,10 @@ let begun = 0;
 let context: BrowserContext;
 let home: string;
 
-async function start(): Promise<Shared> {
-  const folder = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
+/** Bundling takes as long as ten tests: `MLCC_PAGE_BUNDLE` keeps it, see test_package.py. */
+async function bundle(folder: string): Promise<void> {
+  const kept = process.env['MLCC_PAGE_BUNDLE'];
+  if (kept && existsSync(kept)) return cp(kept, folder, { recursive: true });
   const root = new URL('harness', import.meta.url).pathname;
   await build({
     ...PAGE,
@@ -47,6 +49,12 @@ async function start(): Promise<Shared> {
     publicDir: false,
     build: { ...PAGE.build, outDir: folder, minify: false },
   });
+  if (kept) await cp(folder, kept, { recursive: true });
+}
+
+async function start(): Promise<Shared> {
+  const folder = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
+  await bundle(folder);
   const browser = await launchChromium();
   const manifest = { model: { name: 'demo-q4' }, files: [{ bytes: 13e6 }] };
   await browser.context.route('**/model/mlcc.json', (route) => route.fulfill({ json: manifest }));
