@@ -99,12 +99,12 @@ def compile_rest(
 ) -> list[Path]:
     """Object files of a module with the virtual machine's functions, written into `folder`.
 
-    described: `target` for TVM. With `dump`, all is compiled, and reports of device compilers are
-    written there. Raises mlcc_targets.TargetError.
+    described: `target` for TVM. With `dump`, CUDA's kernels are compiled in any case, and their
+    text and the compiler's report are written there. Raises mlcc_targets.TargetError.
     """
-    compiler = cuda_compiler(target.archs) if target.generator == "cuda" else ""
-    key = key_of(module, described, compiler)
-    packed = KERNELS.load(key) if dump is None else None
+    cuda = target.generator == "cuda"
+    key = key_of(module, described, cuda_compiler(target.archs) if cuda else "")
+    packed = None if cuda and dump is not None else KERNELS.load(key)
     if packed is None:
         tir = GPU_PIPELINE if target.generator else CPU_PIPELINE
         with cuda_code_in(target, dump), described:
