@@ -47,6 +47,8 @@ def test_a_library_has_the_same_bytes_from_the_cache(
     with monkeypatch.context() as patch:
         patch.setattr(cache, "store", compiled_again)
         assert library(checkpoint, tmp_path / "warm", target) == first
+    if target != "cpu":  # whose one object is all of a compile
+        return
     damaged = bytearray(entries[0].read_bytes())
     damaged[-1] ^= 1
     entries[0].write_bytes(damaged)
