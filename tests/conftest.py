@@ -155,8 +155,7 @@ def kotlin_package(
     if hasattr(pytestconfig, "workerinput"):
         folder = folder.parent
     library, demo = (request.getfixturevalue(name) for name in ("c_library", "compiled_demo"))
-    every = bool(pytestconfig.getoption("--long"))
-    return built(folder / "kotlin-package", library, demo("q4", "cpu"), every)
+    return built(folder / "kotlin-package", library, demo("q4", "cpu"))
 
 
 @pytest.fixture(scope="session")

@@ -26,21 +26,9 @@ ANDROID = ROOT / "mobile" / "android"
 MAVEN = ["mvn", "--batch-mode", "--quiet", "--no-transfer-progress"]
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that ends before optimizing its code would pay."""
-ARGUMENTS = f"-Xcheck:jni {SHORT_LIVED}"
-"""Options of the JVM of each module's tests."""
 CLASSES = ("classes", "test-classes")
 """Folders of what Kotlin's compiler makes, below each module's target/."""
 NOT_COMPILED = ["-Dkotlin.compile.phase=none", "-Dkotlin.test.compile.phase=none"]
-ALONE = (
-    *("AndroidImageDecoderTest", "EngineLifecycleTest", "MlccAndroidTest"),
-    *("ApiTest", "CallsTest", "ModelStoreTest", "NativePartsTest"),
-)
-"""Tests that read nothing but the classes: no native library, no model, no Python. They passed when
-the classes were kept, and so they would again; their reports are kept with the classes."""
-NOT_TESTED = [
-    "-Dtest=" + ",".join(f"!{name}" for name in ALONE),
-    "-Dsurefire.failIfNoSpecifiedTests=false",
-]
 SECONDS = 900
 """Bounds a Maven that waits for a network; compiling and testing take about two minutes."""
 
@@ -93,17 +81,16 @@ def packing(name: str) -> Any:
     return __import__(f"packing.{name}", fromlist=[name])
 
 
-def built(folder: Path, library: Library, model: Path, every: bool) -> Package:
-    """In a folder that several processes may share. model: a compiled demo; every: also run the
-    tests of `ALONE` over classes that are kept."""
+def built(folder: Path, library: Library, model: Path) -> Package:
+    """In a folder that several processes may share. model: a compiled demo."""
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock"):
         if not (folder / "repository").exists():
-            _build(folder, library, model, every)
+            _build(folder, library, model)
     return Package(folder)
 
 
-def _build(folder: Path, library: Library, model: Path, every: bool) -> None:
+def _build(folder: Path, library: Library, model: Path) -> None:
     for old in ANDROID.glob("*/target/surefire-reports"):
         shutil.rmtree(old)
     run([sys.executable, str(ANDROID / "jni" / "build.py"), str(library.folder)])
@@ -114,7 +101,7 @@ def _build(folder: Path, library: Library, model: Path, every: bool) -> None:
     kept = shared.load("kotlin-classes.zip", made_of)
     if kept is not None:
         _unpack(kept)
-    options = [] if kept is None else [*NOT_COMPILED, *([] if every else NOT_TESTED)]
+    options = [] if kept is None else NOT_COMPILED
     run([*MAVEN, *_properties(library, model, cases), *options, "package"])
     if kept is None:
         shared.store("kotlin-classes.zip", made_of, _packed())
@@ -133,19 +120,17 @@ def _sources() -> list[str | bytes]:
     version of a library, of Kotlin and of its plugins is in a POM."""
     found = [*ANDROID.glob("*/src/**/*"), *ANDROID.glob("*/pom.xml"), ANDROID / "pom.xml"]
     maven = run(["mvn", "--version"]).splitlines()[0]
-    parts: list[str | bytes] = [shared.version_of("javac"), maven, *ALONE, ARGUMENTS]
+    parts: list[str | bytes] = [shared.version_of("javac"), maven]
     for path in sorted(path for path in found if path.is_file()):
         parts += [path.relative_to(ANDROID).as_posix(), path.read_bytes()]
     return parts
 
 
 def _packed() -> bytes:
-    """An archive of the compiled classes and of the reports of tests that read nothing else."""
-    places = [f"{name}/**/*" for name in CLASSES]
-    places += [f"surefire-reports/TEST-*.{name}.xml" for name in ALONE]
+    """An archive of the compiled classes."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
-        found = (path for place in places for path in ANDROID.glob(f"*/target/{place}"))
+        found = (path for name in CLASSES for path in ANDROID.glob(f"*/target/{name}/**/*"))
         for path in sorted(found):
             archive.write(path, path.relative_to(ANDROID))
     return data.getvalue()
@@ -177,7 +162,7 @@ def _properties(library: Library, model: Path, cases: Path) -> list[str]:
         f"-Dmlcc.libraries={library.folder}",
         f"-Dmlcc.python.path={os.pathsep.join(SITE)}",
         f"-Dmlcc.tokenizer.cases={cases}",
-        f"-DargLine={ARGUMENTS}",
+        f"-DargLine=-Xcheck:jni {SHORT_LIVED}",
     ]
 
 
