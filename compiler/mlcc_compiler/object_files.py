@@ -29,7 +29,7 @@ from mlcc.version import TVM, TVM_FFI
 from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.cuda.code import cuda_compiler
 from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm, tvm_ffi
-from mlcc_compiler.kernels import tir_pipeline
+from mlcc_compiler.kernels import called_functions, dependent_launch, tir_pipeline
 from mlcc_compiler.kernels.called_functions import functions_of, without_calls
 from mlcc_compiler.kernels.cpu.isa.needed_features import needed_features
 from mlcc_compiler.kernels.origins import origin_of, sources
@@ -39,6 +39,8 @@ from mlcc_targets import Target
 
 FORMAT = "2"
 """Part of every key; raised when objects of older versions can no longer be linked."""
+PASSES = (tir_pipeline, called_functions, dependent_launch)
+"""Modules with passes over kernels; their text is part of every key."""
 
 _locks: dict[str, threading.Lock] = {}
 """By key: libraries of several levels are built at once, and the second finds the first's objects.
@@ -197,4 +199,4 @@ def _script(kernel: tirx.PrimFunc) -> str:
 
 @cache
 def _passes() -> str:
-    return inspect.getsource(tir_pipeline)
+    return "".join(map(inspect.getsource, PASSES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import resource
 from pathlib import Path
@@ -15,7 +16,8 @@ from mlcc.util.file_cache import FileCache
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir._tvm import ir, tirx
-from mlcc_compiler.object_files import key_of
+from mlcc_compiler.kernels import tir_pipeline
+from mlcc_compiler.object_files import PASSES, key_of
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
@@ -135,3 +137,14 @@ def test_a_key_is_of_all_that_a_kernel_is_made_of() -> None:
     keys = {key_of(module, "llvm") for module in different}
     assert len(keys) == len(different)
     assert key_of(scaled(next_float), "llvm") in keys  # other objects, equal kernels
+
+
+def test_a_key_is_of_all_modules_with_passes() -> None:
+    """Those of ours that the pipelines' module imports, and itself."""
+    source = Path(str(tir_pipeline.__file__)).read_text(encoding="utf-8")
+    imported = {
+        node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("mlcc_compiler.kernels")
+    }
+    assert {module.__name__ for module in PASSES} == {*imported, tir_pipeline.__name__}
