@@ -461,3 +461,12 @@ def test_the_reader_of_imports(
     path.write_text(source, encoding="utf-8")
     monkeypatch.setitem(SOURCES, "mlcc", package)
     assert set(imports(path, "mlcc")) == expected
+
+
+def test_each_public_name_of_the_engine_is_imported_when_asked_for() -> None:
+    from mlcc import engine
+
+    found = [getattr(engine, name) for name in engine.__all__]
+    assert len({*map(id, found)}) == len(found)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        engine.Nothing  # noqa: B018

@@ -21,7 +21,6 @@ from mlcc.util.machine import cpu_features
 from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.cuda.code import DeviceCode
 from mlcc_compiler.ir._tvm import tvm
-from mlcc_compiler.kernels import dependent_launch
 from mlcc_targets.cuda_files import include_folders
 from tests.helpers import shared
 from tests.helpers.emulators.code_cache import replace_cache
@@ -147,8 +146,8 @@ def replace_nvcc(patch: pytest.MonkeyPatch) -> None:
 @cache
 def code_made_of() -> list[str | bytes]:
     """What emulated machine code depends on beside a kernel's text."""
-    ours = [Path(source).read_bytes() for source in (__file__, dependent_launch.__file__)]
-    return [*shared.texts(HERE, "*.h"), *ours, shared.version_of("g++"), *sorted(cpu_features())]
+    texts = [*shared.texts(HERE, "*.h"), Path(__file__).read_bytes()]
+    return [*texts, shared.version_of("g++"), *sorted(cpu_features())]
 
 
 def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
